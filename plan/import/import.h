@@ -19,7 +19,7 @@
 ///   global_bsz, chunks    sequences a step, micro-batches
 ///   pipeline_type         pipedream_flush (1F1B) or gpipe (default)
 ///
-/// The file has neither the world size (all devices are used) nor sequence parallelism (assumed
+/// The file may have no world size (all devices are used), and has no sequence parallelism (assumed
 /// with tensor parallelism, as that tool's search does).
 ///
 /// Megatron-LM: the arguments of pretrain_gpt.py (megatron/training/arguments.py) in a shell

@@ -23,12 +23,11 @@ class GalvatronReader {
   base::Result<ImportedPlan> read() {
     Plan& plan = imported_.plan;
     head();
-    const std::int64_t stages = reader_.required_int("pp_deg", {1, kMaxWorldSize});
-    if (sink_.ok() && target_.devices % stages != 0) {
-      reader_.error("pp_deg", kInconsistent, "{} stages do not divide {} devices", stages,
-                    target_.devices);
-    }
-    devices_ = sink_.ok() ? target_.devices / stages : 0;
+    const std::int64_t world = read_world(),
+                       stages = reader_.required_int("pp_deg", {1, kMaxWorldSize});
+    if (sink_.ok() && world % stages != 0)
+      reader_.error("pp_deg", kInconsistent, "{} stages do not divide {} devices", stages, world);
+    devices_ = sink_.ok() ? world / stages : 0;
     plan.schedule =
         reader_.optional_enum("pipeline_type", kPipelineTypes).value_or(Schedule::kGPipe);
     default_zero_ = reader_.optional_enum("default_dp_type", kDataTypes).value_or(0);
@@ -59,8 +58,18 @@ class GalvatronReader {
     Plan& plan = imported_.plan = plan_for(target_);
     plan.precision = target_.precision.value_or(model::Precision::kBFloat16);
     plan.sequence = target_.sequence > 0 ? target_.sequence : target_.model.max_positions;
-    imported_.notes.push_back(
-        fmt::format("the file does not say the world size: {} devices", target_.devices));
+  }
+
+  /// Files of late 2025 and after say it.
+  std::int64_t read_world() {
+    const auto stated = reader_.optional_int("world_size", {1, kMaxWorldSize});
+    if (stated && *stated > target_.devices)
+      reader_.fault("world_size", kInconsistent, "use more --hosts, or --devices as many",
+                    "a plan for {} devices, and there are {}", *stated, target_.devices);
+    if (!stated)
+      imported_.notes.push_back(
+          fmt::format("the file does not say the world size: {} devices", target_.devices));
+    return stated.value_or(target_.devices);
   }
 
   /// "1,1,2,2": one number in [low, high] each; nothing when the key is absent or wrong.

@@ -109,6 +109,22 @@ TEST(ImportGalvatron, AShippedPlanIsTheOneThatItsSearchReports) {
   EXPECT_EQ(to_string(runs[1].strategy), "tp1 dp8 zero3");
 }
 
+TEST(ImportGalvatron, TheWorldSizeIsTheFilesWhereItSaysSo) {
+  const auto file = [](int world) {
+    return fmt::format(R"({{"pp_deg": 2, "tp_sizes_enc": "1,1,1,1,1,1,1,1", "world_size": {},
+     "global_bsz": 8, "chunks": 2}})",
+                       world);
+  };
+  const auto imported = galvatron(file(4), target(8));
+  ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
+  EXPECT_EQ(imported->plan.world_size(), 4);
+  EXPECT_EQ(imported->notes, std::vector<std::string>{});
+  const auto more = galvatron(file(16), target(8));
+  ASSERT_FALSE(more.has_value());
+  EXPECT_NE(base::to_string(more.error()).find("a plan for 16 devices, and there are 8; use more"),
+            std::string::npos);
+}
+
 TEST(ImportGalvatron, DefaultsAreThatToolsOwn) {
   const auto imported =
       galvatron(R"({"pp_deg": 3, "tp_sizes_enc": "1,1,1,1,1,1,1,1", "global_bsz": 4, "chunks": 2})",

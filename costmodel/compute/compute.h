@@ -74,7 +74,7 @@ namespace orrery::costmodel {
 
 /// Rates of the slowest device.
 struct Roofline {
-  base::FlopsPerSecond peak_fp32, peak_bf16, peak_fp8, peak_fp4;  // of quantised: zero: none
+  base::FlopsPerSecond peak_fp32, peak_bf16, peak_fp8, peak_fp4;  // the last two: 0, none
   base::BytesPerSecond memory_bandwidth;
   base::Seconds launch;
   base::Watts power;  // of the device of the least peak; zero: not stated

@@ -127,12 +127,17 @@ def four(x):
     return float(f"{x:.4g}")
 
 
-def fit_products(path, name, device, dtype=None):
-    size, seconds = read(path, name, ("m", "n", "k"), dtype)
+def tenth(size, seconds):
+    """Which points are fitted to, and those of them that are not contaminated."""
     held = spread(size, len(size) // 10)
     x, t = size[held], seconds[held]
     clean = ~contaminated(x, t)
-    x, t = x[clean], t[clean]
+    return held, x[clean], t[clean]
+
+
+def fit_products(path, name, device, dtype=None):
+    size, seconds = read(path, name, ("m", "n", "k"), dtype)
+    held, x, t = tenth(size, seconds)
     start = [numpy.array([numpy.log(3e-6), numpy.log(0.85), numpy.log(k0), 1.7, 2, 1, 0, 0.1]) for k0 in (64, 256)]
     p = robust(product_seconds, start, x, t, device)
     knots = correction(x, numpy.log(t / product_seconds(p, x, device)))
@@ -144,7 +149,7 @@ def fit_products(path, name, device, dtype=None):
 def entry(p, knots, device):
     return {"units": device["units"], "efficiency": four(numpy.exp(p[1])), "launch_seconds": four(numpy.exp(p[0])),
             "prologue_features": four(numpy.exp(p[2])), "half_tile": four(share(p[4])), "quantisation": round(float(share(p[5])), 3),
-            "split_traffic": four(numpy.exp(p[6])), "memory_efficiency": four(0.95 * share(p[3])), "throttle": four(p[7] ** 2),
+            "split_traffic": four(numpy.exp(p[6])) if p[6] > numpy.log(1e-6) else 0, "memory_efficiency": four(0.95 * share(p[3])), "throttle": four(p[7] ** 2),
             "correction": dict({a: list(k) for a, k in KNOTS.items()}, ln=[round(float(v), 3) + 0.0 for v in knots])}
 
 
@@ -160,10 +165,7 @@ def quantising_seconds(p, size, device):
 
 def fit_quantised(path, name, device, dtype):
     size, seconds = read(path, name, ("m", "n", "k"), dtype)
-    held = spread(size, len(size) // 10)
-    x, t = size[held], seconds[held]
-    clean = ~contaminated(x, t)
-    x, t = x[clean], t[clean]
+    held, x, t = tenth(size, seconds)
     start = [numpy.array([0, numpy.log(0.75), numpy.log(k0), 1.7, 2, 1, 0, 0.1, numpy.log(5), numpy.log(8e-6)]) for k0 in (64, 256)]
     p = robust(quantised_seconds, start, x, t, device)
     p[0] = numpy.log(device["launch"])
@@ -177,10 +179,8 @@ def fit_quantised(path, name, device, dtype):
 
 def fit_attention(path, name, device):
     size, seconds = read(path, name, ("batch", "sequence", "heads", "kv_heads", "head_dim"))
-    held = spread(size, len(size) // 10)
-    x, t = size[held], seconds[held]
-    clean = ~contaminated(x, t)
-    p = robust(attention_seconds, [numpy.array([numpy.log(10e-6), numpy.log(0.6), numpy.log(1e-8), numpy.log(0.5), 0.0])], x[clean], t[clean], device)
+    held, x, t = tenth(size, seconds)
+    p = robust(attention_seconds, [numpy.array([numpy.log(10e-6), numpy.log(0.6), numpy.log(1e-8), numpy.log(0.5), 0.0])], x, t, device)
     summary(f"{name} attention", attention_seconds(p, size[~held], device), seconds[~held])
     names = ("launch_seconds", "efficiency", "seconds_per_token", "memory_efficiency", "key_weight")
     return {n: four(numpy.exp(v)) for n, v in zip(names, p)}

@@ -5,6 +5,7 @@
 #include "plan/check/check.h"
 #include "plan/lowering/lower.h"
 #include "plan/program/memory.h"
+#include "tests/unit/plan/layer_templates.h"
 #include "tests/unit/plan/mutant.h"
 #include "tests/unit/plan/small_program.h"
 
@@ -36,18 +37,6 @@ std::vector<std::string> names(const LayerTemplates& t, TemplateId id) {
   for (const Op& op : t.program.templates[id].ops)
     all.push_back((op.recomputed ? "again " : "") + op.name);
   return all;
-}
-const Op& op_of(const LayerTemplates& t, TemplateId id, std::string_view name) {
-  for (const Op& op : t.program.templates[id].ops)
-    if (op.name == name) return op;
-  ADD_FAILURE() << "no " << name;
-  return t.program.templates[id].ops.front();
-}
-std::int64_t persistent_bytes(const LayerTemplates& t) {
-  std::int64_t bytes = 0;
-  for (const auto& s : t.program.classes[0].persistent)
-    bytes += t.program.buffers[s.buffer].bytes();
-  return bytes;
 }
 
 TEST(LowerExperts, OneRankRoutesAndExchangesNothing) {

@@ -1,8 +1,7 @@
 // Blocks whose products multiply below bf16: what is kept, gathered and added, by hand.
 #include <gtest/gtest.h>
 
-#include "plan/check/check.h"
-#include "plan/lowering/lower.h"
+#include "tests/unit/plan/layer_templates.h"
 
 namespace orrery::plan {
 namespace {
@@ -28,20 +27,8 @@ const BufferDecl& buffer(const LayerTemplates& t, std::string_view name) {
   ADD_FAILURE() << "no " << name;
   return *t.program.buffers.begin();
 }
-const Op& op_of(const LayerTemplates& t, TemplateId id, std::string_view name) {
-  for (const Op& op : t.program.templates[id].ops)
-    if (op.name == name) return op;
-  ADD_FAILURE() << "no " << name;
-  return t.program.templates[id].ops.front();
-}
 const model::SegmentShape& shape_of(const LayerTemplates& t, TemplateId id, std::string_view name) {
   return t.program.segments[op_of(t, id, name).segment];
-}
-std::int64_t persistent_bytes(const LayerTemplates& t) {
-  std::int64_t bytes = 0;
-  for (const auto& s : t.program.classes[0].persistent)
-    bytes += t.program.buffers[s.buffer].bytes();
-  return bytes;
 }
 
 TEST(LowerPrecision, KeepsQuantisedWhatNormsAndActivationsMake) {

@@ -1,0 +1,62 @@
+#pragma once
+/// \file
+/// Where the blocks of a tensor lie on up to 64 devices, and what a change of layout moves.
+///
+/// Device D holds the slice S_X(D) of each dimension X of a tensor and needs S'_X(D). Slices are
+/// halves of halves, so that two of them are disjoint or one holds the other, and D finds
+///
+///   prod_X |S_X(D) n S'_X(D)| = prod_X 2^-max(bits, bits') or 0
+///
+/// of the tensor at home (PrimePar, section 4). The rest comes from a device of its host where one
+/// has it, else from another host.
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/partition/partition.h"
+
+namespace orrery::plan {
+
+/// One dimension: bit j of every device's slice, highest first; device d is bit d of the word.
+struct SlicePlanes {
+  int bits = 0;
+  std::array<std::uint64_t, kMostBits> planes{};
+  bool operator==(const SlicePlanes&) const = default;
+  auto operator<=>(const SlicePlanes&) const = default;
+};
+
+inline constexpr std::size_t kTensorDimensions = 4;
+
+/// Of a tensor of at most four dimensions; those that it has not are whole.
+struct Layout64 {
+  std::array<SlicePlanes, kTensorDimensions> dimensions{};
+  /// The tensor's share on one device is 2^-bits.
+  int bits() const;
+  bool operator==(const Layout64&) const = default;
+  auto operator<=>(const Layout64&) const = default;
+};
+/// Of `dimensions` as `partition` has them in a step.
+Layout64 layout_of(const Partition& partition, std::span<const Dimension> dimensions, Phase phase,
+                   int step);
+
+/// Sums over all devices, in units of 2^-12 of the whole tensor.
+inline constexpr int kShareBits = 2 * kMostBits;
+struct Traffic {
+  std::int64_t in_hosts = 0, across_hosts = 0;
+  bool operator==(const Traffic&) const = default;
+};
+
+/// One layout as the devices of a host see each other's blocks.
+class HeldLayout {
+ public:
+  /// Hosts are blocks of 2^host_bits neighbours of 2^bits devices. @pre host_bits <= bits.
+  HeldLayout(const Layout64& layout, int bits, int host_bits);
+  Traffic traffic_to(const Layout64& wanted) const;
+
+ private:
+  int bits_, copies_ = 0;        // devices of a host with equal blocks, each one among them
+  std::vector<Layout64> views_;  // [x] the layout with devices d and d ^ x swapped
+};
+
+}  // namespace orrery::plan

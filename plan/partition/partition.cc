@@ -1,0 +1,230 @@
+#include "plan/partition/partition.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/check.h"
+#include "base/numbers.h"
+#include "base/text.h"
+
+namespace orrery::plan {
+namespace {
+
+constexpr std::string_view kLetters = "BMNKHLR";
+
+/// Slice of a dimension inside a primitive of S slices.
+int primitive_slice(Dimension d, Phase phase, int r, int c, int t, int size) {
+  const int last = t == size - 1 ? 1 : 0;
+  switch (phase) {
+    case Phase::kF: return d == Dimension::kTokens ? r : d == Dimension::kIn ? r + c + t : c;
+    case Phase::kB: return d == Dimension::kTokens ? r : d == Dimension::kIn ? r + c - 1 : c + t;
+    default:
+      return d == Dimension::kTokens ? r + t
+             : d == Dimension::kIn   ? r + c - 1 + last
+                                     : c - 1 + last;
+  }
+}
+
+bool in_primitive(Dimension d) {
+  return d == Dimension::kTokens || d == Dimension::kIn || d == Dimension::kOut;
+}
+
+std::optional<Element> parse_element(std::string_view text) {
+  if (text.size() == 1) {
+    const auto at = kLetters.find(text.front());
+    if (at == kLetters.npos) return std::nullopt;
+    return Element{.split = static_cast<Dimension>(at)};
+  }
+  for (int k = 1; 2 * k <= kMostBits; ++k)
+    for (int skew = 0; skew < 1 << k; ++skew)
+      if (const Element e{.k = k, .skew = skew}; to_string(Sequence{e}) == text) return e;
+  return std::nullopt;
+}
+
+/// Appends all ends of `head` that use up `bits`; `room`: bits left to each dimension.
+void extend(const SequenceSpace& space, int bits, std::vector<int>& room, Sequence& head,
+            std::vector<Sequence>& all) {
+  if (bits == 0) {
+    all.push_back(head);
+    return;
+  }
+  for (std::size_t i = 0; i < space.dimensions.size(); ++i) {
+    if (room[i] == 0) continue;
+    --room[i];
+    head.push_back({.split = space.dimensions[i]});
+    extend(space, bits - 1, room, head, all);
+    head.pop_back();
+    ++room[i];
+  }
+  for (int k = 1; space.primitives && 2 * k <= bits; ++k) {
+    const auto use = [&](int sign) {
+      bool fits = true;
+      for (std::size_t i = 0; i < room.size(); ++i)
+        if (in_primitive(space.dimensions[i])) fits = (room[i] += sign * k) >= 0 && fits;
+      return fits;
+    };
+    if (use(-1))
+      for (int skew = 0; skew <= std::min(space.skews, (1 << k) - 1); ++skew) {
+        head.push_back({.k = k, .skew = skew});
+        extend(space, bits - 2 * k, room, head, all);
+        head.pop_back();
+      }
+    use(1);
+  }
+}
+
+}  // namespace
+
+char letter_of(Dimension d) { return kLetters[static_cast<std::size_t>(d)]; }
+
+std::string to_string(const Sequence& sequence) {
+  if (sequence.empty()) return "-";
+  std::string text;
+  for (const Element& e : sequence) {
+    if (!text.empty()) text += ',';
+    if (e.k == 0)
+      text += letter_of(e.split);
+    else
+      text += fmt::format("P{0}x{0}", 1 << e.k);
+    if (e.skew > 0) text += fmt::format("+{}", e.skew);
+  }
+  return text;
+}
+
+base::Result<Sequence> parse_sequence(std::string_view text) {
+  Sequence sequence;
+  if (text == "-") return sequence;
+  for (const std::string& word : base::split(std::string(text), ',')) {
+    const std::optional<Element> element = parse_element(word);
+    if (!element) {
+      base::Diagnostic d = base::make_error(base::ErrorCode::kBadValue,
+                                            "'{}' is no element of a partition sequence", word);
+      d.hint = "write B, M, N, K, H, L, R or a primitive such as P2x2 or P4x4+1, e.g. 'K,P2x2'";
+      return base::fail(std::move(d));
+    }
+    sequence.push_back(*element);
+  }
+  return sequence;
+}
+
+Partition::Partition(Sequence sequence) : sequence_(std::move(sequence)) {
+  for (const Element& e : sequence_) bits_ += e.bits();
+  ORRERY_CHECK(bits_ <= kMostBits, "{} id bits", bits_);
+  int next = bits_;  // bits from here down are free
+  for (const Element& e : sequence_) {
+    next -= e.bits();
+    if (e.k == 0) {
+      ++slice_bits_[static_cast<std::size_t>(e.split)];
+      split_mask_[static_cast<std::size_t>(e.split)] |= 1U << next;
+      continue;
+    }
+    steps_ <<= e.k;
+    primitive_mask_ |= ((1U << e.bits()) - 1) << next;
+    for (const Dimension d : {Dimension::kTokens, Dimension::kIn, Dimension::kOut})
+      slice_bits_[static_cast<std::size_t>(d)] += e.k;
+  }
+  slice_bits_[static_cast<std::size_t>(Dimension::kReplicas)] = 0;
+}
+
+int Partition::slice(Dimension d, Phase phase, int device, int step) const {
+  int slice = 0, next = bits_, steps_left = steps_;
+  for (const Element& e : sequence_) {
+    next -= e.bits();
+    if (e.k == 0) {
+      if (e.split == d && d != Dimension::kReplicas) slice = 2 * slice + (device >> next & 1);
+      continue;
+    }
+    const int size = 1 << e.k;
+    steps_left /= size;
+    if (!in_primitive(d)) continue;
+    int r = 0, c = 0;
+    for (int j = 0; j < e.k; ++j) {
+      const int pair = device >> (next + 2 * (e.k - 1 - j));
+      r = 2 * r + (pair >> 1 & 1);
+      c = 2 * c + (pair & 1);
+    }
+    c = (c + (size - e.skew) * r) & (size - 1);
+    const int t = step / steps_left % size;
+    slice = size * slice + (primitive_slice(d, phase, r, c, t, size) & (size - 1));
+  }
+  return slice;
+}
+
+std::string_view to_string(Operand operand) {
+  constexpr std::array<std::string_view, 4> kNames{"I", "W", "dO", "dW"};
+  return kNames[static_cast<std::size_t>(operand)];
+}
+
+std::span<const Dimension> dimensions_of(Operand operand) {
+  using enum Dimension;
+  static constexpr std::array kInput{kBatch, kTokens, kIn}, kOutput{kBatch, kTokens, kOut};
+  static constexpr std::array kWeights{kIn, kOut};
+  switch (operand) {
+    case Operand::kInput: return kInput;
+    case Operand::kOutputGradient: return kOutput;
+    default: return kWeights;
+  }
+}
+
+namespace {
+
+/// From blocks as they lie in (from phase, from step) to those of (to phase, to step).
+std::optional<Move> move_between(const Partition& p, Operand operand, Phase from, int from_step,
+                                 Phase to, int to_step) {
+  const auto block = [&](int device, Phase phase, int step) {
+    int all = 0;
+    for (const Dimension d : dimensions_of(operand))
+      all = (all << kMostBits) + p.slice(d, phase, device, step);
+    return all;
+  };
+  Move move{operand, {}};
+  bool moves = false;
+  for (int device = 0; device < p.devices(); ++device) {
+    const int wanted = block(device, to, to_step);
+    // Devices that differ in other bits have blocks of other slices, or the same ones.
+    const int fixed = device & ~as_int(p.primitive_mask());
+    int sender = -1;
+    for (int bits = as_int(p.primitive_mask());; bits = (bits - 1) & as_int(p.primitive_mask())) {
+      if (block(fixed | bits, from, from_step) == wanted) sender = fixed | bits;
+      if (bits == 0) break;
+    }
+    ORRERY_CHECK(sender >= 0, "no device has block {} of {}", wanted, to_string(p.sequence()));
+    move.sender.push_back(sender);
+    moves = moves || sender != device;
+  }
+  if (!moves) return std::nullopt;
+  return move;
+}
+
+}  // namespace
+
+std::vector<Move> moves(const Partition& p, Phase phase, int step) {
+  const int last = p.steps() - 1;
+  std::vector<Move> all;
+  const auto add = [&](Operand operand, int from, Phase to_phase, int to) {
+    if (auto move = move_between(p, operand, phase, from, to_phase, to))
+      all.push_back(std::move(*move));
+  };
+  using enum Operand;
+  const Operand first = phase == Phase::kB ? kOutputGradient : kInput;
+  const Operand second = phase == Phase::kG ? kOutputGradient : kWeight;
+  if (step < last) {
+    add(first, step, phase, step + 1);
+    add(second, step, phase, step + 1);
+  } else if (phase == Phase::kB) {
+    add(kWeight, step, Phase::kF, 0);
+  }
+  if (phase == Phase::kG && step > 0) add(kWeightGradient, step - 1, phase, step);
+  return all;
+}
+
+std::vector<Sequence> sequences(const SequenceSpace& space, int bits) {
+  std::vector<int> room = space.limits;
+  room.resize(space.dimensions.size(), kMostBits);
+  std::vector<Sequence> all;
+  Sequence head;
+  extend(space, bits, room, head, all);
+  return all;
+}
+
+}  // namespace orrery::plan

@@ -30,6 +30,7 @@ Command train_command();
 Command calibrate_command();
 Command compare_command();
 Command validate_command();
+Command partition_command();
 Command solve_command();
 Command import_command();
 Command check_command();

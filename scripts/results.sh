@@ -25,6 +25,7 @@ simulator_speed|10|tests|How fast the simulator is
 galvatron_plans|2|tests|Against the plans of Galvatron's tool
 galvatron_tables|3||Galvatron's published tables
 osdp_tables|1||OSDP's published tables
+primepar|3||PrimePar's published figures
 published_steps|10||Predicted against published training steps
 beyond|1||Predicted against published steps on H100
 published_collectives|2||Predicted against published collectives
@@ -112,6 +113,7 @@ experiment() {
 }
 page_galvatron_tables() { experiment experiments/galvatron/run.py; }
 page_osdp_tables() { experiment experiments/osdp/run.py; }
+page_primepar() { experiment experiments/primepar/run.py; }
 page_published_steps() { experiment experiments/validation/run.py; }
 page_beyond() { experiment experiments/beyond/run.py; }
 page_published_collectives() {

@@ -60,13 +60,13 @@ void CollectivePaths::add_route(int from, int to, std::int64_t flows, Paths& pat
   paths.alpha_ps = std::max(paths.alpha_ps, latency);
 }
 
-std::shared_ptr<const std::vector<Places>> CollectivePaths::cycles_of(const plan::Group& group,
-                                                                      int base, int members) const {
-  if (members < 3 || library_ == nullptr) return nullptr;  // two members have one order
+std::shared_ptr<const std::vector<Places>> CollectivePaths::cycles_of(const Members& members,
+                                                                      int count) const {
+  if (count < 3 || library_ == nullptr) return nullptr;  // two members have one order
   const int per_host = as_int(topology_->devices_per_host());
   std::vector<int> ranks, places;
-  for (int i = 0; i < members; ++i) {
-    ranks.push_back(base + i * group.stride);
+  for (int i = 0; i < count; ++i) {
+    ranks.push_back(members[i]);
     places.push_back(ranks.back() % per_host);
   }
   const std::scoped_lock lock(cycles_->mutex);
@@ -76,28 +76,35 @@ std::shared_ptr<const std::vector<Places>> CollectivePaths::cycles_of(const plan
   return known->second;
 }
 
-GroupSpread CollectivePaths::spread_of(const plan::Group& group, int base) const {
+GroupSpread CollectivePaths::spread_of(const Members& members) const {
   std::vector<int> first_of_host{0};  // host-major ranks: members of one host are neighbours
-  for (int i = 1; i < group.size; ++i) {
-    const auto rank = as_u32(base + i * group.stride);
-    if (!topology_->same_host(rank - as_u32(group.stride), rank)) first_of_host.push_back(i);
-  }
-  first_of_host.push_back(group.size);
-  const int members = first_of_host[1];
-  return costmodel::spread_of(std::move(first_of_host), cycles_of(group, base, members));
+  for (int i = 1; i < members.size; ++i)
+    if (!topology_->same_host(as_u32(members[i - 1]), as_u32(members[i])))
+      first_of_host.push_back(i);
+  first_of_host.push_back(members.size);
+  const int count = first_of_host[1];
+  return costmodel::spread_of(std::move(first_of_host), cycles_of(members, count));
 }
 
-void CollectivePaths::find_links(const plan::Group& group, int base, GroupShape& shape) const {
+void CollectivePaths::find_links(const Members& members, GroupShape& shape) const {
   if (library_ == nullptr) return;
-  Neighbours members;
-  for (int i = 1; i < group.size && !(members.in_host && members.across); ++i) {
-    const int rank = base + i * group.stride;
-    if (!topology_->same_host(as_u32(rank - group.stride), as_u32(rank)))
-      members.across = {base, rank};
-    else if (!members.in_host)
-      members.in_host = {rank - group.stride, rank};
+  Neighbours found;
+  for (int i = 1; i < members.size && !(found.in_host && found.across); ++i) {
+    const int before = members[i - 1], rank = members[i];
+    if (!topology_->same_host(as_u32(before), as_u32(rank)))
+      found.across = {members[0], rank};
+    else if (!found.in_host)
+      found.in_host = {before, rank};
   }
-  costmodel::find_links(*topology_, *library_, members, shape);
+  costmodel::find_links(*topology_, *library_, found, shape);
+}
+
+void CollectivePaths::add_spread(const Members& members, Paths& paths, Spreads& spreads) const {
+  GroupSpread spread = spread_of(members);
+  const bool widest = spreads.empty() || spread.shape.hosts > paths.shape.hosts;
+  if (widest || in_switch(paths.pattern)) find_links(members, spread.shape);
+  if (widest) paths.shape = spread.shape;
+  spreads.push_back({members, std::move(spread)});
 }
 
 /// Of the groups that hold one of the ranks.
@@ -107,49 +114,57 @@ CollectivePaths::Spreads CollectivePaths::spreads_of(const plan::Group& group, i
   for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
     // the group's first of these ranks
     if (group.index(rank) > 0 && rank - group.stride >= first_rank) continue;
-    const int base = group.base(rank);
-    GroupSpread& spread = spreads[base] = spread_of(group, base);
-    if (spreads.size() == 1 || spread.shape.hosts > paths.shape.hosts || in_switch(paths.pattern))
-      find_links(group, base, spread.shape);
-    if (spreads.size() == 1 || spread.shape.hosts > paths.shape.hosts) paths.shape = spread.shape;
+    add_spread({group.base(rank), group.stride, group.size}, paths, spreads);
   }
   return spreads;
+}
+
+void CollectivePaths::add_sends(const Spreads& spreads, int first_rank, int rank_count,
+                                Paths& paths) const {
+  const auto pattern_of = [&](const GroupSpread& spread) {
+    return in_switch(paths.pattern) && !spread.shape.uniform() ? Pattern::kRings : paths.pattern;
+  };
+  for (const auto& [members, spread] : spreads)
+    paths.units = std::lcm(paths.units, units_of(pattern_of(spread), spread.shape));
+  std::vector<MemberFlows> sends;
+  for (const auto& [members, spread] : spreads) {
+    const Pattern pattern = pattern_of(spread);
+    const std::int64_t times = paths.units / units_of(pattern, spread.shape);
+    for (int i = 0; i < members.size; ++i) {
+      const int rank = members[i], place = rank - first_rank;
+      if (place < 0 || place >= rank_count) continue;
+      sends.clear();
+      append_sends(pattern, spread, i, sends);
+      for (const auto& [to, flows] : sends) add_route(rank, members[to], flows * times, paths);
+    }
+  }
 }
 
 /// What these ranks send, or all members of their groups.
 void CollectivePaths::add_groups(const plan::Group& group, int first_rank, int rank_count,
                                  bool all_members, Paths& paths) const {
-  const auto pattern_of = [&](const GroupSpread& spread) {
-    return in_switch(paths.pattern) && !spread.shape.uniform() ? Pattern::kRings : paths.pattern;
-  };
   const Spreads spreads = spreads_of(group, first_rank, rank_count, paths);
-  for (const auto& [base, spread] : spreads)
-    paths.units = std::lcm(paths.units, units_of(pattern_of(spread), spread.shape));
-  std::vector<MemberFlows> sends;
-  for (const auto& [base, spread] : spreads) {
-    const Pattern pattern = pattern_of(spread);
-    const std::int64_t times = paths.units / units_of(pattern, spread.shape);
-    for (int i = 0; i < group.size; ++i) {
-      const int rank = base + i * group.stride, place = rank - first_rank;
-      if (!all_members && (place < 0 || place >= rank_count)) continue;
-      sends.clear();
-      append_sends(pattern, spread, i, sends);
-      for (const auto& [to, flows] : sends)
-        add_route(rank, base + to * group.stride, flows * times, paths);
-    }
-  }
+  if (all_members)
+    add_sends(spreads, 0, as_int(topology_->device_count()), paths);
+  else
+    add_sends(spreads, first_rank, rank_count, paths);
 }
 
 void CollectivePaths::add_exchange(int first_rank, int rank_count, int peer_offset,
                                    Paths& paths) const {
-  paths.pattern = Pattern::kShift;
   Neighbours members;
-  for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
-    const int peer = rank + peer_offset;
-    add_route(rank, peer, 1, paths);
-    (topology_->same_host(as_u32(rank), as_u32(peer)) ? members.in_host : members.across) = {rank,
-                                                                                             peer};
-  }
+  for (int rank = first_rank; rank < first_rank + rank_count; ++rank)
+    add_message(rank, rank + peer_offset, members, paths);
+  find_exchange_links(members, paths);
+}
+
+void CollectivePaths::add_message(int from, int to, Neighbours& members, Paths& paths) const {
+  add_route(from, to, 1, paths);
+  (topology_->same_host(as_u32(from), as_u32(to)) ? members.in_host : members.across) = {from, to};
+}
+
+void CollectivePaths::find_exchange_links(const Neighbours& members, Paths& paths) const {
+  paths.pattern = Pattern::kShift;
   paths.shape.size = 2;
   if (members.across) paths.shape.hosts = 2;
   if (library_ != nullptr) costmodel::find_links(*topology_, *library_, members, paths.shape);
@@ -251,6 +266,27 @@ PathSummary CollectivePaths::summary(int first_rank, int rank_count, int peer_of
     rank_count = blocks->ranks();
   }
   add_exchange(first_rank, rank_count, peer_offset, paths);
+  return summed(std::move(paths));
+}
+
+PathSummary CollectivePaths::summary(Pattern pattern,
+                                     std::span<const std::vector<int>> groups) const {
+  Paths paths;
+  paths.pattern = pattern;
+  Spreads spreads;
+  for (const std::vector<int>& group : groups)
+    add_spread({.size = as_int(group.size()), .list = group.data()}, paths, spreads);
+  add_sends(spreads, 0, as_int(topology_->device_count()), paths);
+  return summed(std::move(paths));
+}
+
+PathSummary CollectivePaths::summary(std::span<const int> sender) const {
+  Paths paths;
+  Neighbours members;
+  for (int rank = 0; rank < as_int(sender.size()); ++rank)
+    if (const int from = sender[as_index(rank)]; from != rank)
+      add_message(from, rank, members, paths);
+  find_exchange_links(members, paths);
   return summed(std::move(paths));
 }
 

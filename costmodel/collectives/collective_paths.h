@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "costmodel/collectives/collective_forms.h"
@@ -68,6 +69,10 @@ class CollectivePaths {
   PathSummary summary(Pattern pattern, const plan::Group& group, int first_rank,
                       int rank_count) const;
   PathSummary summary(int first_rank, int rank_count, int peer_offset) const;
+  /// Of listed groups of equal size, all at once. @pre members of one host are neighbours.
+  PathSummary summary(Pattern pattern, std::span<const std::vector<int>> groups) const;
+  /// Rank i receives from rank sender[i]; from itself: nothing.
+  PathSummary summary(std::span<const int> sender) const;
 
   /// Of links at the rates that they have now.
   void find_narrowest(std::span<const LinkLoad> links, PathSummary& summary) const;
@@ -79,14 +84,29 @@ class CollectivePaths {
     bool inside = false;                         // of these: on links of the first block
     std::vector<topologies::LinkId> route = {};  // the last one
   };
-  using Spreads = std::map<int, GroupSpread>;  // of groups by their first rank
+  /// Ranks of one group: `stride` apart, or listed.
+  struct Members {
+    int base = 0, stride = 1, size = 1;
+    const int* list = nullptr;
+    int operator[](int i) const { return list != nullptr ? list[i] : base + i * stride; }
+  };
+  struct Spread {
+    Members members;
+    GroupSpread spread;
+  };
+  using Spreads = std::vector<Spread>;
   void add_route(int from, int to, std::int64_t flows, Paths& paths) const;
-  GroupSpread spread_of(const plan::Group& group, int base) const;
-  void find_links(const plan::Group& group, int base, GroupShape& shape) const;
+  GroupSpread spread_of(const Members& members) const;
+  void find_links(const Members& members, GroupShape& shape) const;
+  void add_spread(const Members& members, Paths& paths, Spreads& spreads) const;
   Spreads spreads_of(const plan::Group& group, int first_rank, int rank_count, Paths& paths) const;
   void add_groups(const plan::Group& group, int first_rank, int rank_count, bool all_members,
                   Paths& paths) const;
+  /// What ranks of [first_rank, +rank_count) send.
+  void add_sends(const Spreads& spreads, int first_rank, int rank_count, Paths& paths) const;
   void add_exchange(int first_rank, int rank_count, int peer_offset, Paths& paths) const;
+  void add_message(int from, int to, Neighbours& members, Paths& paths) const;
+  void find_exchange_links(const Neighbours& members, Paths& paths) const;
   /// Links in the order in which they are first crossed, with the flows that add_route() counted
   /// over each. Once for every Paths, before the thread makes the next.
   void count(Paths& paths) const;
@@ -94,8 +114,8 @@ class CollectivePaths {
   std::int64_t* crossings() const;
   PathLoads counted(Paths paths) const;
   PathSummary summed(Paths paths) const;
-  std::shared_ptr<const std::vector<Places>> cycles_of(const plan::Group& group, int base,
-                                                       int members) const;
+  /// Of the first `count` of them.
+  std::shared_ptr<const std::vector<Places>> cycles_of(const Members& members, int count) const;
 
   const topologies::Topology* topology_;
   const CollectiveTuning* library_;

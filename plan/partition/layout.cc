@@ -2,9 +2,16 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 
 #include "base/check.h"
 #include "base/numbers.h"
+
+#if defined(__x86_64__) && defined(__gnu_linux__)
+#define ORRERY_WIDE __attribute__((target_clones("avx2", "default")))
+#else
+#define ORRERY_WIDE
+#endif
 
 namespace orrery::plan {
 namespace {
@@ -19,14 +26,19 @@ std::uint64_t swapped(std::uint64_t word, int bit) {
   return (word >> shift & low) | (word & low) << shift;
 }
 
-/// Devices whose slices of `a` and `b` meet.
-std::uint64_t meeting(const Layout64& a, const Layout64& b, std::uint64_t devices) {
-  for (std::size_t x = 0; x < kTensorDimensions; ++x) {
-    const SlicePlanes &p = a.dimensions[x], &q = b.dimensions[x];
-    for (int j = 0; j < std::min(p.bits, q.bits); ++j)
-      devices &= ~(p.planes[as_index(j)] ^ q.planes[as_index(j)]);
-  }
+/// Devices whose slices meet.
+std::uint64_t meeting(const SlicePlanes& p, const SlicePlanes& q, std::uint64_t devices) {
+  for (int j = 0; j < std::min(p.bits, q.bits); ++j)
+    devices &= ~(p.planes[as_index(j)] ^ q.planes[as_index(j)]);
   return devices;
+}
+
+/// The same with devices d and d ^ x swapped.
+SlicePlanes seen_from(SlicePlanes d, std::size_t x) {
+  for (; x != 0; x &= x - 1)
+    for (int j = 0; j < d.bits; ++j)
+      d.planes[as_index(j)] = swapped(d.planes[as_index(j)], std::countr_zero(x));
+  return d;
 }
 
 std::uint64_t all_devices(int bits) { return ~std::uint64_t{0} >> (64 - (1 << bits)); }
@@ -46,43 +58,108 @@ Layout64 layout_of(const Partition& p, std::span<const Dimension> dimensions, Ph
   for (std::size_t x = 0; x < dimensions.size(); ++x) {
     SlicePlanes& planes = layout.dimensions[x];
     planes.bits = p.slice_bits(dimensions[x]);
-    for (int device = 0; device < p.devices(); ++device) {
-      const auto slice = static_cast<std::uint64_t>(p.slice(dimensions[x], phase, device, step));
+    if (planes.bits == 0) continue;
+    const std::vector<int> slices = p.slices_of(dimensions[x], phase, step);
+    for (std::size_t device = 0; device < slices.size(); ++device)
       for (int j = 0; j < planes.bits; ++j)
-        planes.planes[as_index(j)] |= (slice >> (planes.bits - 1 - j) & 1) << device;
-    }
+        planes.planes[as_index(j)] |=
+            static_cast<std::uint64_t>(slices[device] >> (planes.bits - 1 - j) & 1) << device;
   }
   return layout;
 }
 
-HeldLayout::HeldLayout(const Layout64& layout, int bits, int host_bits) : bits_(bits) {
-  views_.assign(std::size_t{1} << host_bits, layout);
-  for (std::size_t x = 1; x < views_.size(); ++x) {
-    const int bit = std::countr_zero(x);
-    views_[x] = views_[x & (x - 1)];
-    for (SlicePlanes& d : views_[x].dimensions)
-      for (int j = 0; j < d.bits; ++j) d.planes[as_index(j)] = swapped(d.planes[as_index(j)], bit);
+TrafficTable::Side TrafficTable::side_of(std::span<const Layout64> layouts) {
+  Side side;
+  std::array<std::map<SlicePlanes, std::uint16_t>, kTensorDimensions> ids;
+  for (const Layout64& layout : layouts) {
+    auto& slices = side.slices.emplace_back();
+    for (std::size_t x = 0; x < kTensorDimensions; ++x) {
+      const auto [at, fresh] = ids[x].try_emplace(layout.dimensions[x],
+                                                  static_cast<std::uint16_t>(side.known[x].size()));
+      if (fresh) side.known[x].push_back(layout.dimensions[x]);
+      slices[x] = at->second;
+    }
+    side.bits.push_back(layout.bits());
   }
-  copies_ = as_int(std::ranges::count(views_, layout));
+  return side;
 }
 
-Traffic HeldLayout::traffic_to(const Layout64& wanted) const {
-  int finer = 0;  // bits of a block that is both held and wanted
-  for (std::size_t x = 0; x < kTensorDimensions; ++x)
-    finer += std::max(views_.front().dimensions[x].bits, wanted.dimensions[x].bits);
-  const std::uint64_t devices = all_devices(bits_);
-  const auto found = [&](const Layout64& held) {
-    return std::popcount(meeting(held, wanted, devices));
-  };
-  const std::int64_t home = found(views_.front());
-  std::int64_t in_host = 0;
-  for (const Layout64& view : views_) in_host += found(view);
-  const auto share = [](std::int64_t blocks, int block_bits) {
-    return blocks << (kShareBits - block_bits);
-  };
-  const std::int64_t host = share(in_host / copies_, finer), own = share(home, finer);
-  return {.in_hosts = host - own,
-          .across_hosts = share(std::int64_t{1} << bits_, wanted.bits()) - host};
+TrafficTable::TrafficTable(std::span<const Layout64> held, std::span<const Layout64> wanted,
+                           int bits, int host_bits)
+    : bits_(bits),
+      views_(std::size_t{1} << host_bits),
+      held_(side_of(held)),
+      wanted_(side_of(wanted)) {
+  const std::uint64_t all = all_devices(bits);
+  // [dimension][held slices] the views that change nothing, as a set
+  std::array<std::vector<std::uint64_t>, kTensorDimensions> same;
+  for (std::size_t x = 0; x < kTensorDimensions; ++x) {
+    same[x].assign(held_.known[x].size(), 0);
+    const std::size_t columns = wanted_.known[x].size();
+    meets_[x].resize(views_ * columns * held_.known[x].size());
+    for (const SlicePlanes& h : held_.known[x])
+      for (const SlicePlanes& w : wanted_.known[x])
+        finer_[x].push_back(static_cast<std::uint8_t>(std::max(h.bits, w.bits)));
+    for (std::size_t view = 0; view < views_; ++view)
+      for (std::size_t h = 0; h < held_.known[x].size(); ++h) {
+        const SlicePlanes seen = seen_from(held_.known[x][h], view);
+        if (seen == held_.known[x][h]) same[x][h] |= std::uint64_t{1} << view;
+        for (std::size_t w = 0; w < columns; ++w)
+          meets_[x][(h * columns + w) * views_ + view] = meeting(seen, wanted_.known[x][w], all);
+      }
+  }
+  for (const auto& slices : held_.slices) {
+    std::uint64_t views = ~std::uint64_t{0};
+    for (std::size_t x = 0; x < kTensorDimensions; ++x) views &= same[x][slices[x]];
+    copies_.push_back(std::countr_zero(as_u32(std::popcount(views))));
+  }
+}
+
+/// Unrolled for so many views.
+template <std::size_t kViews>
+[[gnu::always_inline]] inline void TrafficTable::count(std::size_t h, std::int32_t* in_hosts,
+                                                       std::int32_t* across) const {
+  // rows of the tables that belong to h
+  std::array<const std::uint64_t*, kTensorDimensions> meet;
+  std::array<const std::uint8_t*, kTensorDimensions> finer;
+  for (std::size_t x = 0; x < kTensorDimensions; ++x) {
+    const std::size_t row = held_.slices[h][x] * wanted_.known[x].size();
+    meet[x] = meets_[x].data() + row * kViews;
+    finer[x] = finer_[x].data() + row;
+  }
+  const int copies = copies_[h], all = bits_ + kShareBits;
+  for (std::size_t w = 0; w < wanted_.slices.size(); ++w) {
+    const auto& [a, b, c, d] = wanted_.slices[w];
+    const std::uint64_t *p = meet[0] + a * kViews, *q = meet[1] + b * kViews,
+                        *r = meet[2] + c * kViews, *s = meet[3] + d * kViews;
+    const int home = std::popcount(p[0] & q[0] & r[0] & s[0]);
+    int in_host = home;
+    for (std::size_t view = 1; view < kViews; ++view)
+      in_host += std::popcount(p[view] & q[view] & r[view] & s[view]);
+    const int block = kShareBits - finer[0][a] - finer[1][b] - finer[2][c] - finer[3][d];
+    const int host = in_host >> copies << block;
+    in_hosts[w] = host - (home << block);
+    across[w] = (1 << (all - wanted_.bits[w])) - host;
+  }
+}
+
+ORRERY_WIDE void TrafficTable::from(std::size_t h, std::span<std::int32_t> in_hosts,
+                                    std::span<std::int32_t> across) const {
+  switch (views_) {
+    case 1: return count<1>(h, in_hosts.data(), across.data());
+    case 2: return count<2>(h, in_hosts.data(), across.data());
+    case 4: return count<4>(h, in_hosts.data(), across.data());
+    case 8: return count<8>(h, in_hosts.data(), across.data());
+    case 16: return count<16>(h, in_hosts.data(), across.data());
+    case 32: return count<32>(h, in_hosts.data(), across.data());
+    default: return count<64>(h, in_hosts.data(), across.data());
+  }
+}
+
+Traffic traffic(const Layout64& held, const Layout64& wanted, int bits, int host_bits) {
+  std::int32_t in_hosts = 0, across = 0;
+  TrafficTable({&held, 1}, {&wanted, 1}, bits, host_bits).from(0, {&in_hosts, 1}, {&across, 1});
+  return {in_hosts, across};
 }
 
 }  // namespace orrery::plan

@@ -47,16 +47,39 @@ struct Traffic {
   bool operator==(const Traffic&) const = default;
 };
 
-/// One layout as the devices of a host see each other's blocks.
-class HeldLayout {
+/// Of every change from one of `held` to one of `wanted`. Hosts are blocks of 2^host_bits
+/// neighbours of 2^bits devices. Few slices of a dimension occur in many layouts, so which devices
+/// meet is found once for each pair of slices.
+class TrafficTable {
  public:
-  /// Hosts are blocks of 2^host_bits neighbours of 2^bits devices. @pre host_bits <= bits.
-  HeldLayout(const Layout64& layout, int bits, int host_bits);
-  Traffic traffic_to(const Layout64& wanted) const;
+  /// @pre host_bits <= bits.
+  TrafficTable(std::span<const Layout64> held, std::span<const Layout64> wanted, int bits,
+               int host_bits);
+  /// From held[h] to each of the wanted. @pre as many as there are, of both.
+  void from(std::size_t h, std::span<std::int32_t> in_hosts, std::span<std::int32_t> across) const;
 
  private:
-  int bits_, copies_ = 0;        // devices of a host with equal blocks, each one among them
-  std::vector<Layout64> views_;  // [x] the layout with devices d and d ^ x swapped
+  template <std::size_t kViews>
+  void count(std::size_t h, std::int32_t* in_hosts, std::int32_t* across) const;
+  struct Side {
+    std::vector<std::array<std::uint16_t, kTensorDimensions>> slices;  // [layout] by dimension
+    std::vector<int> bits;                                             // [layout]
+    std::array<std::vector<SlicePlanes>, kTensorDimensions> known;     // by dimension
+  };
+  static Side side_of(std::span<const Layout64> layouts);
+
+  int bits_;
+  std::size_t views_;  // of a host's devices: d sees what d ^ x holds
+  Side held_, wanted_;
+  // [held] devices of a host with equal blocks are 2^copies, each one among them
+  std::vector<int> copies_;
+  // by dimension: [held slices][wanted slices][view] devices that meet
+  std::array<std::vector<std::uint64_t>, kTensorDimensions> meets_;
+  // [held slices][wanted slices] bits of the finer
+  std::array<std::vector<std::uint8_t>, kTensorDimensions> finer_;
 };
+
+/// Of one change.
+Traffic traffic(const Layout64& held, const Layout64& wanted, int bits, int host_bits);
 
 }  // namespace orrery::plan

@@ -41,6 +41,13 @@ std::optional<Element> parse_element(std::string_view text) {
   return std::nullopt;
 }
 
+bool is_replicas(const Element& e) { return e.k == 0 && e.split == Dimension::kReplicas; }
+bool has_replicas(const Sequence& s) { return std::ranges::any_of(s, is_replicas); }
+/// Behind which only replicas may follow: not those that began it.
+bool ends_in_replicas(const Sequence& s) {
+  return !s.empty() && is_replicas(s.back()) && !is_replicas(s.front());
+}
+
 /// Appends all ends of `head` that use up `bits`; `room`: bits left to each dimension.
 void extend(const SequenceSpace& space, int bits, std::vector<int>& room, Sequence& head,
             std::vector<Sequence>& all) {
@@ -48,15 +55,21 @@ void extend(const SequenceSpace& space, int bits, std::vector<int>& room, Sequen
     all.push_back(head);
     return;
   }
+  const bool behind_replicas = ends_in_replicas(head);
   for (std::size_t i = 0; i < space.dimensions.size(); ++i) {
-    if (room[i] == 0) continue;
+    const Dimension d = space.dimensions[i];
+    const bool replicas = d == Dimension::kReplicas;
+    if (room[i] == 0 || (behind_replicas && !replicas)) continue;
+    if (replicas && !behind_replicas && !std::ranges::all_of(head, is_replicas) &&
+        has_replicas(head))
+      continue;  // a second block of them
     --room[i];
-    head.push_back({.split = space.dimensions[i]});
+    head.push_back({.split = d});
     extend(space, bits - 1, room, head, all);
     head.pop_back();
     ++room[i];
   }
-  for (int k = 1; space.primitives && 2 * k <= bits; ++k) {
+  for (int k = 1; space.primitives && !behind_replicas && 2 * k <= bits; ++k) {
     const auto use = [&](int sign) {
       bool fits = true;
       for (std::size_t i = 0; i < room.size(); ++i)
@@ -64,7 +77,7 @@ void extend(const SequenceSpace& space, int bits, std::vector<int>& room, Sequen
       return fits;
     };
     if (use(-1))
-      for (int skew = 0; skew <= std::min(space.skews, (1 << k) - 1); ++skew) {
+      for (int skew = space.least_skew; skew <= std::min(space.skews, (1 << k) - 1); ++skew) {
         head.push_back({.k = k, .skew = skew});
         extend(space, bits - 2 * k, room, head, all);
         head.pop_back();
@@ -127,27 +140,41 @@ Partition::Partition(Sequence sequence) : sequence_(std::move(sequence)) {
 }
 
 int Partition::slice(Dimension d, Phase phase, int device, int step) const {
-  int slice = 0, next = bits_, steps_left = steps_;
+  return slices_of(d, phase, step)[as_index(device)];
+}
+
+std::vector<int> Partition::slices_of(Dimension d, Phase phase, int step) const {
+  std::vector<int> slices(as_index(devices()), 0);
+  if (slice_bits(d) == 0) return slices;
+  int next = bits_, steps_left = steps_;
   for (const Element& e : sequence_) {
     next -= e.bits();
     if (e.k == 0) {
-      if (e.split == d && d != Dimension::kReplicas) slice = 2 * slice + (device >> next & 1);
+      if (e.split != d) continue;
+      for (int device = 0; device < devices(); ++device)
+        slices[as_index(device)] = 2 * slices[as_index(device)] + (device >> next & 1);
       continue;
     }
     const int size = 1 << e.k;
     steps_left /= size;
     if (!in_primitive(d)) continue;
-    int r = 0, c = 0;
-    for (int j = 0; j < e.k; ++j) {
-      const int pair = device >> (next + 2 * (e.k - 1 - j));
-      r = 2 * r + (pair >> 1 & 1);
-      c = 2 * c + (pair & 1);
-    }
-    c = (c + (size - e.skew) * r) & (size - 1);
     const int t = step / steps_left % size;
-    slice = size * slice + (primitive_slice(d, phase, r, c, t, size) & (size - 1));
+    // [the element's id bits] slice inside the primitive
+    std::array<int, 1 << kMostBits> inside{};
+    for (int bits = 0; bits < size * size; ++bits) {
+      int r = 0, c = 0;
+      for (int j = e.k - 1; j >= 0; --j) {
+        r = 2 * r + (bits >> (2 * j + 1) & 1);
+        c = 2 * c + (bits >> 2 * j & 1);
+      }
+      c = (c + (size - e.skew) * r) & (size - 1);
+      inside[as_index(bits)] = primitive_slice(d, phase, r, c, t, size) & (size - 1);
+    }
+    for (int device = 0; device < devices(); ++device)
+      slices[as_index(device)] =
+          size * slices[as_index(device)] + inside[as_index(device >> next & (size * size - 1))];
   }
-  return slice;
+  return slices;
 }
 
 std::string_view to_string(Operand operand) {
@@ -171,21 +198,24 @@ namespace {
 /// From blocks as they lie in (from phase, from step) to those of (to phase, to step).
 std::optional<Move> move_between(const Partition& p, Operand operand, Phase from, int from_step,
                                  Phase to, int to_step) {
-  const auto block = [&](int device, Phase phase, int step) {
-    int all = 0;
-    for (const Dimension d : dimensions_of(operand))
-      all = (all << kMostBits) + p.slice(d, phase, device, step);
+  const auto blocks = [&](Phase phase, int step) {
+    std::vector<int> all(as_index(p.devices()), 0);
+    for (const Dimension d : dimensions_of(operand)) {
+      const std::vector<int> slices = p.slices_of(d, phase, step);
+      for (std::size_t i = 0; i < all.size(); ++i) all[i] = (all[i] << kMostBits) + slices[i];
+    }
     return all;
   };
+  const std::vector<int> held = blocks(from, from_step), needed = blocks(to, to_step);
   Move move{operand, {}};
   bool moves = false;
   for (int device = 0; device < p.devices(); ++device) {
-    const int wanted = block(device, to, to_step);
+    const int wanted = needed[as_index(device)];
     // Devices that differ in other bits have blocks of other slices, or the same ones.
     const int fixed = device & ~as_int(p.primitive_mask());
     int sender = -1;
     for (int bits = as_int(p.primitive_mask());; bits = (bits - 1) & as_int(p.primitive_mask())) {
-      if (block(fixed | bits, from, from_step) == wanted) sender = fixed | bits;
+      if (held[as_index(fixed | bits)] == wanted) sender = fixed | bits;
       if (bits == 0) break;
     }
     ORRERY_CHECK(sender >= 0, "no device has block {} of {}", wanted, to_string(p.sequence()));

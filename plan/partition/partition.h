@@ -82,6 +82,8 @@ class Partition {
   int slice_bits(Dimension d) const { return slice_bits_[static_cast<std::size_t>(d)]; }
   /// The one that a device works on. @pre phase F, B or G; step < steps().
   int slice(Dimension d, Phase phase, int device, int step) const;
+  /// Of every device.
+  std::vector<int> slices_of(Dimension d, Phase phase, int step) const;
   /// Id bits that split a dimension outside of primitives, as a mask of device numbers: those of
   /// the contracted dimensions span the groups of an all-reduce.
   std::uint32_t split_mask(Dimension d) const { return split_mask_[static_cast<std::size_t>(d)]; }
@@ -112,13 +114,15 @@ std::vector<Move> moves(const Partition& partition, Phase phase, int step);
 
 /// Sequences of `bits` bits that split `dimensions`, in lexicographic order, with P of every size
 /// where `primitives`, each with skews 0 .. `skews` that it has. At most limit[i] bits split
-/// dimensions[i], counting primitives' (k of M, N and K each). Without limits and skews there are
-/// f(n) = 4 f(n-1) + sum_k f(n-2k) of a linear: 4, 17, 72, 306, 1300, 5524.
+/// dimensions[i], counting primitives' (k of M, N and K each). Replicas are neighbours, or of
+/// one place in blocks of neighbours: R takes the first bits or the last. Without limits and skews
+/// there are f(n) = 4 f(n-1) + sum_k f(n-2k) of a linear: 4, 17, 72, 306, 1300, 5524.
 struct SequenceSpace {
   std::vector<Dimension> dimensions;
   std::vector<int> limits;  // bits of each
   bool primitives = false;
   int skews = 0;
+  int least_skew = 0;  // 1: for operators that only follow a layout, which no skew makes M,K
 };
 std::vector<Sequence> sequences(const SequenceSpace& space, int bits);
 

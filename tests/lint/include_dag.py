@@ -65,6 +65,7 @@ SUB_ROOMS = {
         "solvers": {".", "programs", "proof", "costs"},
         "loop": {".", "space", "programs", "proof", "costs", "solvers"},
         "explain": {"space", "programs", "costs", "loop"},
+        "partition": set(),
     },
     "executor": {
         "launch": set(),

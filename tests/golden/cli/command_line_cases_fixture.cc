@@ -101,6 +101,18 @@ std::vector<Case> instances_and_imports() {
       {"import_megatron_wrong",
        "import megatron run.sh --model llama-2-70b --cluster dgx-a100 --hosts 4 --out plan.json",
        {{"run.sh", kWrongMegatron}}},
+      {"partition",
+       "partition --model llama-2-7b --cluster dgx-1-v100 --hosts 2 --precision fp32 "
+       "--sequence-length 2048 --devices 16 --micro-batch 4 --layers 32 --skew"},
+      {"partition_json",
+       "partition --model gpt2 --cluster dgx-1-v100 --precision fp32 --devices 4 --micro-batch 4 "
+       "--memory-weight 0.5 --fix 'mlp in=P2x2;mlp out=P2x2' --json"},
+      {"partition_wrong_devices", "partition --model gpt2 --cluster dgx-1-v100 --devices 6"},
+      {"partition_wrong_fix",
+       "partition --model gpt2 --cluster dgx-1-v100 --devices 4 --fix 'mlp in=P3x3'"},
+      {"partition_unsplit",
+       "partition --model gpt2 --cluster dgx-1-v100 --devices 4 --fix 'mlp in=H,K'"},
+      {"partition_experts", "partition --model mixtral-8x7b --cluster dgx-h100 --devices 4"},
       {"import_other", "import deepspeed ds.json --model gpt2 --cluster dgx-a100 --out plan.json"},
   };
 }

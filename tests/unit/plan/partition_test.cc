@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <map>
 #include <optional>
@@ -195,27 +196,27 @@ TEST(Partition, CountsAsPublished) {
   }
 }
 
-/// Senders of the paper's Table 1, as (row, column) beside the receiver's.
-std::optional<std::pair<int, int>> published_sender(Phase phase, Operand operand, int t, int size) {
-  using enum Operand;
-  using Offset = std::optional<std::pair<int, int>>;
-  if (phase == Phase::kF && t < size - 1)
-    return operand == kInput ? Offset({0, 1}) : operand == kWeight ? Offset({1, 0}) : Offset{};
-  if (phase == Phase::kB && t < size - 1)
-    return operand == kWeight           ? Offset({-1, 1})
-           : operand == kOutputGradient ? Offset({0, 1})
-                                        : Offset{};
-  if (phase == Phase::kB) return operand == kWeight ? Offset({0, 1}) : Offset{};
-  if (phase != Phase::kG) return {};
-  if (t < size - 2)
-    return operand == kInput            ? Offset({1, -1})
-           : operand == kOutputGradient ? Offset({1, 0})
-                                        : Offset{};
-  if (t == size - 2)
-    return operand == kInput            ? Offset({1, 0})
-           : operand == kOutputGradient ? Offset({1, 1})
-                                        : Offset{};
-  return operand == kWeightGradient ? Offset({0, 1}) : Offset{};
+/// Senders of the paper's Table 1, as (row, column) beside the receiver's, by step: before the one
+/// before the last, that one, the last.
+using Offset = std::optional<std::pair<int, int>>;
+using Offsets = std::array<Offset, 3>;
+constexpr Offsets in_all_but_the_last(int row, int column) {
+  return {Offset({row, column}), Offset({row, column}), std::nullopt};
+}
+const std::map<std::pair<Phase, Operand>, Offsets> kPublishedSenders{
+    {{Phase::kF, Operand::kInput}, in_all_but_the_last(0, 1)},
+    {{Phase::kF, Operand::kWeight}, in_all_but_the_last(1, 0)},
+    {{Phase::kB, Operand::kWeight}, {Offset({-1, 1}), Offset({-1, 1}), Offset({0, 1})}},
+    {{Phase::kB, Operand::kOutputGradient}, in_all_but_the_last(0, 1)},
+    {{Phase::kG, Operand::kInput}, {Offset({1, -1}), Offset({1, 0}), std::nullopt}},
+    {{Phase::kG, Operand::kOutputGradient}, {Offset({1, 0}), Offset({1, 1}), std::nullopt}},
+    {{Phase::kG, Operand::kWeightGradient}, {std::nullopt, std::nullopt, Offset({0, 1})}},
+};
+
+Offset published_sender(Phase phase, Operand operand, int t, int size) {
+  const auto at = kPublishedSenders.find({phase, operand});
+  if (at == kPublishedSenders.end()) return std::nullopt;
+  return at->second[as_index(std::clamp(t - (size - 3), 0, 2))];
 }
 
 TEST(Partition, MovesAsInTableOne) {
@@ -318,9 +319,9 @@ TEST(Layout, CountsWhatMoves) {
     for (int i = 0; i < 12; ++i) {
       const Partition from(all[random() % all.size()]), to(all[random() % all.size()]);
       const int host_bits = as_int(random() % static_cast<unsigned>(bits + 1));
-      const HeldLayout held(layout_of(from, kHeld, Phase::kF, from.steps() - 1), bits, host_bits);
+      const Layout64 held = layout_of(from, kHeld, Phase::kF, from.steps() - 1);
       // Cells are 2^-12 of the tensor: the unit of Traffic.
-      EXPECT_EQ(held.traffic_to(layout_of(to, kWanted, Phase::kF, 0)),
+      EXPECT_EQ(traffic(held, layout_of(to, kWanted, Phase::kF, 0), bits, host_bits),
                 counted_traffic(from, kHeld, to, kWanted, host_bits))
           << to_string(from.sequence()) << " to " << to_string(to.sequence());
     }
@@ -333,11 +334,11 @@ TEST(Layout, SkewLeavesAChainInPlace) {
     const Partition first(Sequence{{.k = k}}), second(Sequence{{.k = k}}),
         skewed(Sequence{{.k = k, .skew = 1}});
     const int bits = 2 * k;
-    const HeldLayout held(layout_of(first, kHeld, Phase::kF, first.steps() - 1), bits, bits);
+    const Layout64 held = layout_of(first, kHeld, Phase::kF, first.steps() - 1);
     // 1 - 2^-k of the blocks move without, none with.
-    EXPECT_EQ(held.traffic_to(layout_of(second, kWanted, Phase::kF, 0)).in_hosts,
+    EXPECT_EQ(traffic(held, layout_of(second, kWanted, Phase::kF, 0), bits, bits).in_hosts,
               (1 << kShareBits) - (1 << (kShareBits - k)));
-    EXPECT_EQ(held.traffic_to(layout_of(skewed, kWanted, Phase::kF, 0)), Traffic{});
+    EXPECT_EQ(traffic(held, layout_of(skewed, kWanted, Phase::kF, 0), bits, bits), Traffic{});
   }
 }
 

@@ -1,0 +1,96 @@
+#pragma once
+/// \file
+/// What each partition of each operator costs, and each change of layout between operators
+/// (PrimePar, ASPLOS 2024, section 4), by the prices of costmodel/cost_model.h:
+///
+///   intra(p)    = sum over phases and steps of overlapped(compute, moves) + all-reduce
+///   inter(p, q) = a + (bytes per device that come from the host) / r_host
+///               + a' + (bytes per device from other hosts) / r_fabric,  forward and backward
+///   memory(p)   = states of its parameters + what F keeps for B and G
+///
+/// An all-reduce runs in all groups at once that the id bits of its contracted dimensions span, on
+/// the devices' own links; moves run on theirs. r_host, r_fabric: what every device gets when all
+/// exchange with their neighbour, or with their like in the next host.
+///
+/// Invariant: prices depend on the sequence and on local extents alone, so each is asked once.
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "costmodel/cost_model.h"
+#include "plan/partition/layer_graph.h"
+#include "plan/partition/layout.h"
+
+namespace orrery::search {
+
+struct PhasePrice {
+  int steps = 1;
+  std::int64_t compute_ps = 0;  // of all steps
+  std::int64_t moves_ps = 0;    // of all steps, alone
+  std::int64_t exposed_ps = 0;  // what they add to computing
+  std::int64_t reduce_ps = 0;
+  std::int64_t total_ps() const { return compute_ps + exposed_ps + reduce_ps; }
+};
+struct OperatorPrice {
+  std::array<PhasePrice, 3> phases;  // F, B, G
+  std::int64_t state_bytes = 0;      // of parameters
+  std::int64_t stash_bytes = 0;      // what F keeps
+  std::int64_t memory_bytes() const { return state_bytes + stash_bytes; }
+  std::int64_t total_ps() const {
+    return phases[0].total_ps() + phases[1].total_ps() + phases[2].total_ps();
+  }
+};
+
+class PartitionPrices {
+ public:
+  /// On the first 2^bits devices of the cost model's topology, which must outlive this object.
+  /// @pre hosts hold a power of two of devices, or all of them.
+  PartitionPrices(const costmodel::CostModel& cost, plan::LayerGraph graph, int bits);
+  const plan::LayerGraph& graph() const { return graph_; }
+  int bits() const { return bits_; }
+  int host_bits() const { return host_bits_; }
+
+  OperatorPrice price(const plan::Operator& op, const plan::Partition& partition);
+  /// Of traffic of a tensor: that many picoseconds where there is any, and so many for each unit.
+  struct MoveTerms {
+    double in_host_latency = 0, in_host_unit = 0, across_latency = 0, across_unit = 0;
+    double ps(std::int64_t in_hosts, std::int64_t across_hosts) const {
+      return (in_hosts > 0 ? in_host_latency : 0.0) + in_host_unit * real(in_hosts) +
+             (across_hosts > 0 ? across_latency : 0.0) + across_unit * real(across_hosts);
+    }
+  };
+  MoveTerms move_terms(std::int64_t elements) const;
+
+ private:
+  struct Shift {  // moves beside one step
+    plan::Operand operand;
+    costmodel::PathSummary paths;
+  };
+  using Shifts = std::array<std::vector<std::vector<Shift>>, 3>;  // [phase][step]
+  const Shifts& shifts_of(const plan::Partition& partition);
+  std::int64_t segment_ps(const model::SegmentShape& shape, plan::Phase phase);
+  std::int64_t all_reduce_ps(std::uint32_t mask, std::int64_t bytes);
+  void price_linear(const plan::Operator& op, const plan::Partition& p, OperatorPrice& price);
+  void price_product(const plan::Operator& op, const plan::Partition& p, OperatorPrice& price);
+  void price_stream(const plan::Operator& op, const plan::Partition& p, OperatorPrice& price);
+  void price_pointwise(const plan::Operator& op, const plan::Partition& p, OperatorPrice& price);
+  std::int64_t local_sequences(const plan::Partition& p) const;
+  std::int64_t local_tokens(const plan::Partition& p) const;
+  model::SegmentShape shape_of(model::SegmentKind kind, const plan::Partition& p) const;
+
+  const costmodel::CostModel& cost_;
+  plan::LayerGraph graph_;
+  int bits_, host_bits_;
+  std::int64_t element_bytes_, gradient_bytes_, state_bytes_;
+  struct Rate {  // picoseconds
+    double latency = 0, per_byte = 0;
+  };
+  Rate in_host_, across_;
+  std::map<std::string, Shifts> shifts_;
+  std::map<std::uint32_t, std::map<int, costmodel::PathSummary>> groups_;  // [mask][pattern]
+  std::map<std::array<std::int64_t, 8>, std::int64_t> segments_;
+};
+
+}  // namespace orrery::search

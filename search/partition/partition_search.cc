@@ -1,0 +1,334 @@
+#include "search/partition/partition_search.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "base/check.h"
+#include "base/numbers.h"
+
+namespace orrery::search {
+namespace {
+
+using enum plan::Dimension;
+using namespace plan;  // names of LayerOperator
+
+/// What an operator hands on: layout of the first connection out of it.
+const std::vector<Dimension>& output_of(const LayerGraph& graph, int op) {
+  // the stream behind the last product is the next layer's first
+  const int from = op == kStreamOut ? kStreamIn : op;
+  return std::ranges::find(graph.connections, from, &Connection::from)->held;
+}
+
+Layout64 held_layout(const Partition& p, const std::vector<Dimension>& dimensions) {
+  return layout_of(p, dimensions, Phase::kF, p.steps() - 1);
+}
+
+/// What it reads at the start of F, and where its gradient lies at the end of B: of operators in
+/// one step the same.
+std::pair<Layout64, Layout64> wanted_layouts(const Operator& op, const Partition& p,
+                                             const std::vector<Dimension>& dimensions) {
+  const Layout64 first = layout_of(p, dimensions, Phase::kF, 0);
+  if (op.kind != OperatorKind::kLinear) return {first, first};
+  return {first, layout_of(p, dimensions, Phase::kB, p.steps() - 1)};
+}
+
+constexpr std::int64_t kLayerTicks = 1 << 23;  // of the fastest conventional layer
+
+}  // namespace
+
+std::int64_t LayerChoice::time_ps() const {
+  std::int64_t sum = 0;
+  for (const OperatorChoice& op : operators)
+    sum += op.price.total_ps() + op.forward_move_ps + op.backward_move_ps;
+  return sum;
+}
+
+std::int64_t LayerChoice::memory_bytes() const {
+  std::int64_t sum = 0;
+  for (const OperatorChoice& op : operators) sum += op.price.memory_bytes();
+  return sum;
+}
+
+base::Result<PartitionSearch> PartitionSearch::make(const costmodel::CostModel& cost,
+                                                    const PartitionRequest& request) {
+  const model::ModelSpec& m = cost.model();
+  const auto refuse = [](base::ErrorCode code, std::string text, std::string hint) {
+    base::Diagnostic d = base::make_error(code, "{}", text);
+    d.hint = std::move(hint);
+    return base::fail(std::move(d));
+  };
+  if (m.kinds() > 1 || m.experts > 0 || m.cross_attention || m.window > 0)
+    return refuse(base::ErrorCode::kUnsupported,
+                  fmt::format("layers of {} are not all dense ones of one kind", m.name),
+                  "partition a decoder or encoder without experts, such as llama-2-7b");
+  const std::uint32_t devices = as_u32(cost.topology().device_count()),
+                      host = as_u32(cost.topology().devices_per_host());
+  if (devices < 1U << request.bits)
+    return refuse(base::ErrorCode::kInconsistent,
+                  fmt::format("{} devices of a cluster of {}", 1 << request.bits, devices),
+                  "--hosts adds more");
+  if (host < 1U << request.bits && !std::has_single_bit(host))
+    return refuse(base::ErrorCode::kInconsistent,
+                  fmt::format("hosts of {} devices, and id bits split a power of two", host),
+                  "take as many devices as one host has, or another cluster");
+  PartitionSearch search(cost, request);
+  for (const auto& [name, sequence] : request.fixed) {
+    const auto& operators = search.prices_.graph().operators;
+    const auto op = std::ranges::find(operators, name, &Operator::name);
+    if (op == operators.end())
+      return refuse(base::ErrorCode::kBadValue, fmt::format("no operator is called '{}'", name),
+                    "stream, qkv, scores, softmax, values, projection, mlp in, activation or mlp "
+                    "out");
+    if (!search.plan_of(as_int(op - operators.begin()), sequence))
+      return refuse(base::ErrorCode::kBadValue,
+                    fmt::format("{} does not split by {} on {} devices", name, to_string(sequence),
+                                1 << request.bits),
+                    "every id bit once, dimensions of the operator, and extents that halve");
+  }
+  return search;
+}
+
+PartitionSearch::PartitionSearch(const costmodel::CostModel& cost, const PartitionRequest& request)
+    : request_(request),
+      prices_(cost, layer_graph(cost.model(), request.sequences, request.tokens, request.skews),
+              request.bits) {
+  price_operators();
+  choose_tick();
+  price_edges();
+}
+
+void PartitionSearch::price_operators() {
+  const LayerGraph& graph = prices_.graph();
+  for (std::size_t i = 0; i < graph.operators.size(); ++i) {
+    const Operator& op = graph.operators[i];
+    if (i != kStreamIn && op.kind == OperatorKind::kStream) {  // all alike
+      plans_.push_back(plans_[kStreamIn]);
+      priced_.push_back(priced_[kStreamIn]);
+      classes_.push_back(classes_[kStreamIn]);
+      continue;
+    }
+    SequenceSpace space = op.space;
+    space.primitives = space.primitives && request_.primitives;
+    auto& plans = plans_.emplace_back();
+    auto& priced = priced_.emplace_back();
+    auto& classes = classes_.emplace_back();
+    std::map<Layout64, int> known;
+    const std::vector<Dimension>& output = output_of(graph, as_int(i));
+    for (Sequence& sequence : sequences(space, request_.bits)) {
+      const Partition& p = plans.emplace_back(std::move(sequence));
+      priced.push_back(prices_.price(op, p));
+      classes.push_back(
+          known.try_emplace(held_layout(p, output), as_int(known.size())).first->second);
+    }
+  }
+}
+
+/// A tick is so long that a conventional layer has kLayerTicks of them: what takes eight times as
+/// long is out of reach (kNever).
+void PartitionSearch::choose_tick() {
+  std::int64_t least = 0;
+  for (std::size_t i = 0; i < kStreamOut; ++i) {
+    std::int64_t op = std::numeric_limits<std::int64_t>::max();
+    for (const OperatorPrice& p : priced_[i])
+      op = std::min(op, p.total_ps() + static_cast<std::int64_t>(request_.memory_weight *
+                                                                 real(p.memory_bytes())));
+    least += op;
+  }
+  std::int64_t fastest = std::numeric_limits<std::int64_t>::max();
+  for (const ConventionalAnswer& c : conventional())
+    fastest = std::min(
+        fastest, c.answer.time_ps / request_.layers +
+                     static_cast<std::int64_t>(request_.memory_weight *
+                                               real(c.answer.memory_bytes) / request_.layers));
+  if (fastest == std::numeric_limits<std::int64_t>::max()) fastest = 4 * least;
+  tick_ps_ = std::max<std::int64_t>(1, ceil_div(fastest, kLayerTicks));
+}
+
+EdgeTable PartitionSearch::edge(int from, int to, TickMatrix& scratch) const {
+  const auto& held_plans = plans_[as_index(from)];
+  const std::vector<int>& classes = classes_[as_index(from)];
+  std::vector<const Connection*> tensors;
+  for (const Connection& c : prices_.graph().connections)
+    if (c.from == from && c.to == to) tensors.push_back(&c);
+  // Layouts of what is read, and of its gradient, each pair once.
+  EdgeTable table;
+  using Wanted = std::vector<std::pair<Layout64, Layout64>>;
+  std::map<Wanted, int> known;
+  std::vector<const Wanted*> columns;
+  const Operator& reader = prices_.graph().operators[as_index(to)];
+  for (const Partition& p : plans_[as_index(to)]) {
+    Wanted wanted;
+    for (const Connection* c : tensors) wanted.push_back(wanted_layouts(reader, p, c->wanted));
+    const auto [at, fresh] = known.try_emplace(std::move(wanted), as_int(known.size()));
+    table.column.push_back(at->second);
+    if (fresh) columns.push_back(&at->first);
+  }
+  const auto rows = as_index(1 + *std::ranges::max_element(classes));
+  table.cost = TickMatrix(rows, columns.size(), 0);
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    std::vector<Layout64> held(rows), wanted, gradients;
+    for (std::size_t p = 0; p < held_plans.size(); ++p)
+      if (Layout64& layout = held[as_index(classes[p])]; layout == Layout64{})
+        layout = held_layout(held_plans[p], tensors[t]->held);
+    for (const Wanted* w : columns) {
+      wanted.push_back((*w)[t].first);
+      gradients.push_back((*w)[t].second);
+    }
+    add_moves(held, wanted, gradients, tensors[t]->elements, scratch, table.cost);
+  }
+  return table;
+}
+
+/// Both ways, of one tensor.
+void PartitionSearch::add_moves(const std::vector<Layout64>& held,
+                                const std::vector<Layout64>& wanted,
+                                const std::vector<Layout64>& gradients, std::int64_t elements,
+                                TickMatrix& back, TickMatrix& cost) const {
+  const PartitionPrices::MoveTerms terms = prices_.move_terms(elements);
+  const double per_tick = 1 / real(tick_ps_);
+  const MoveTicks ticks{terms.in_host_latency * per_tick, terms.in_host_unit * per_tick,
+                        terms.across_latency * per_tick, terms.across_unit * per_tick};
+  const int bits = request_.bits, host_bits = prices_.host_bits();
+  const auto add = [&](const TrafficTable& table, TickMatrix& to) {
+    std::vector<std::int32_t> in_hosts(to.columns), across(to.columns);
+    for (std::size_t f = 0; f < to.rows; ++f) {
+      table.from(f, in_hosts, across);
+      add_ticks(ticks, in_hosts, across, {to.row(f), to.columns});
+    }
+  };
+  add(TrafficTable(held, wanted, bits, host_bits), cost);
+  back.rows = cost.columns;
+  back.columns = cost.rows;
+  back.cells.assign(cost.cells.size(), 0);
+  add(TrafficTable(gradients, held, bits, host_bits), back);
+  add_transposed(back, cost);
+}
+
+void PartitionSearch::price_edges() {
+  for (std::size_t i = 0; i < tables_.operators.size(); ++i) {
+    OperatorTable& op = tables_.operators[i];
+    op.class_of = classes_[i];
+    op.classes = 1 + *std::ranges::max_element(op.class_of);
+    for (const OperatorPrice& p : priced_[i]) {
+      const double ps = real(p.total_ps()) + request_.memory_weight * real(p.memory_bytes());
+      op.cost.push_back(static_cast<Ticks>(std::min(std::ceil(ps / real(tick_ps_)), real(kNever))));
+    }
+    const auto fixed = request_.fixed.find(std::string(prices_.graph().operators[i].name));
+    if (fixed == request_.fixed.end()) continue;
+    for (std::size_t p = 0; p < op.cost.size(); ++p)
+      if (plans_[i][p].sequence() != fixed->second) op.cost[p] = kNever;
+  }
+  LayerTables& t = tables_;
+  TickMatrix scratch;  // pages that edges fill in turn
+  t.stream_qkv = edge(kStreamIn, kQkvProduct, scratch);
+  t.qkv_scores = edge(kQkvProduct, kScoreProduct, scratch);
+  t.scores_softmax = edge(kScoreProduct, kSoftmaxOf, scratch);
+  t.qkv_values = edge(kQkvProduct, kValueProduct, scratch);
+  t.softmax_values = edge(kSoftmaxOf, kValueProduct, scratch);
+  t.values_projection = edge(kValueProduct, kOutProjection, scratch);
+  t.projection_stream = edge(kOutProjection, kStreamMiddle, scratch);
+  t.residual = edge(kStreamIn, kStreamMiddle, scratch);
+  t.stream_mlp_in = edge(kStreamMiddle, kMlpInProduct, scratch);
+  t.mlp_in_activation = edge(kMlpInProduct, kActivationOf, scratch);
+  t.activation_mlp_out = edge(kActivationOf, kMlpOutProduct, scratch);
+  t.mlp_out_stream = edge(kMlpOutProduct, kStreamOut, scratch);
+}
+
+std::pair<std::int64_t, std::int64_t> PartitionSearch::move_ps(int from, std::size_t from_plan,
+                                                               int to, std::size_t to_plan) const {
+  std::pair<std::int64_t, std::int64_t> sum{0, 0};
+  const int bits = request_.bits, host_bits = prices_.host_bits();
+  for (const Connection& c : prices_.graph().connections) {
+    if (c.from != from || c.to != to) continue;
+    const Layout64 held = held_layout(plans_[as_index(from)][from_plan], c.held);
+    const auto [wanted, gradient] = wanted_layouts(prices_.graph().operators[as_index(to)],
+                                                   plans_[as_index(to)][to_plan], c.wanted);
+    const PartitionPrices::MoveTerms terms = prices_.move_terms(c.elements);
+    const auto ps = [&](const Layout64& a, const Layout64& b) {
+      const Traffic t = traffic(a, b, bits, host_bits);
+      return static_cast<std::int64_t>(terms.ps(t.in_hosts, t.across_hosts));
+    };
+    sum.first += ps(held, wanted);
+    sum.second += ps(gradient, held);
+  }
+  return sum;
+}
+
+PartitionAnswer PartitionSearch::answer(const std::vector<LayerPlans>& layers) const {
+  PartitionAnswer answer;
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    if (l > 0 && layers[l] == layers[l - 1]) {
+      ++answer.layers.back().count;
+      continue;
+    }
+    LayerChoice& layer = answer.layers.emplace_back();
+    for (int i = 0; i < kLayerOperators; ++i) {
+      const auto plan = as_index(layers[l][as_index(i)]);
+      OperatorChoice choice{.name = std::string(prices_.graph().operators[as_index(i)].name),
+                            .sequence = to_string(plans_[as_index(i)][plan].sequence()),
+                            .price = priced_[as_index(i)][plan]};
+      if (i == kStreamOut) {  // the next layer's, but for what it reads of this one
+        choice.name = "to the next";
+        choice.price = {};
+      }
+      for (int from = 0; from < i; ++from) {
+        const auto [forward, backward] =
+            move_ps(from, as_index(layers[l][as_index(from)]), i, plan);
+        choice.forward_move_ps += forward;
+        choice.backward_move_ps += backward;
+      }
+      layer.operators.push_back(std::move(choice));
+    }
+  }
+  for (const LayerChoice& layer : answer.layers) {
+    answer.time_ps += layer.count * layer.time_ps();
+    answer.memory_bytes += layer.count * layer.memory_bytes();
+  }
+  return answer;
+}
+
+std::optional<int> PartitionSearch::plan_of(int op, const Sequence& sequence) const {
+  const auto& plans = plans_[as_index(op)];
+  const auto at = std::ranges::find(plans, sequence, &Partition::sequence);
+  if (at == plans.end()) return std::nullopt;
+  return as_int(at - plans.begin());
+}
+
+PartitionAnswer PartitionSearch::best() const {
+  return answer(solve_layers(tables_, request_.layers).layers);
+}
+
+std::optional<PartitionAnswer> PartitionSearch::given(
+    const std::vector<Sequence>& sequences) const {
+  ORRERY_CHECK(sequences.size() == kStreamOut);
+  LayerPlans plans{};
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const std::optional<int> plan = plan_of(as_int(i), sequences[i]);
+    if (!plan) return std::nullopt;
+    plans[i] = *plan;
+  }
+  plans[kStreamOut] = plans[kStreamIn];
+  return answer(std::vector<LayerPlans>(as_index(request_.layers), plans));
+}
+
+std::vector<ConventionalAnswer> PartitionSearch::conventional() const {
+  std::vector<ConventionalAnswer> all;
+  for (int data_bits = 0; data_bits <= request_.bits; ++data_bits) {
+    const auto with = [&](Dimension other) {
+      Sequence s(as_index(data_bits), Element{.split = kBatch});
+      s.resize(as_index(request_.bits), Element{.split = other});
+      return s;
+    };
+    const Sequence stream = with(kReplicas), columns = with(kOut), rows = with(kIn),
+                   heads = with(kHeads);
+    if (auto answer =
+            given({stream, columns, heads, heads, heads, rows, stream, columns, columns, rows}))
+      all.push_back({1 << data_bits, 1 << (request_.bits - data_bits), std::move(*answer)});
+  }
+  return all;
+}
+
+}  // namespace orrery::search

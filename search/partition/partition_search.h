@@ -1,0 +1,99 @@
+#pragma once
+/// \file
+/// The fastest partition of every operator of a stack of equal layers, and what conventional
+/// partitioning makes of the same layers.
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "costmodel/cost_model.h"
+#include "search/partition/partition_prices.h"
+#include "search/partition/segmented_program.h"
+
+namespace orrery::search {
+
+struct PartitionRequest {
+  int bits = 0;                // 2^bits devices
+  std::int64_t sequences = 0;  // of a micro-batch, over all devices
+  std::int64_t tokens = 0;     // of a sequence
+  int layers = 1;
+  /// Picoseconds that a byte of parameters, their states and stashed tensors on a device is worth.
+  double memory_weight = 0;
+  int skews = 0;                                     // of primitives
+  bool primitives = true;                            // without: splits alone
+  std::map<std::string, plan::Sequence> fixed = {};  // by operator's name
+};
+
+/// Of one layer's operator.
+struct OperatorChoice {
+  std::string name, sequence;
+  OperatorPrice price;
+  std::int64_t forward_move_ps = 0, backward_move_ps = 0;  // layout changes of what it reads
+};
+/// One layer of several, and how many in a row are like it.
+struct LayerChoice {
+  int count = 1;
+  std::vector<OperatorChoice> operators;  // the next stream belongs to the next layer
+  std::int64_t time_ps() const;
+  std::int64_t memory_bytes() const;
+};
+struct PartitionAnswer {
+  std::vector<LayerChoice> layers;
+  std::int64_t time_ps = 0;       // forward, backward and gradients of all layers
+  std::int64_t memory_bytes = 0;  // a device's, of all layers
+};
+/// Megatron-LM's: batch over `data` devices, features and heads over the others, streams whole.
+struct ConventionalAnswer {
+  int data = 1, tensor = 1;
+  PartitionAnswer answer;
+};
+
+class PartitionSearch {
+ public:
+  /// Errors: kUnsupported for models whose layers differ, have experts or windows; kInconsistent
+  /// for devices that the cluster has not, or hosts that id bits do not split; kBadValue for a
+  /// fixed operator that there is not, or a sequence outside its space.
+  static base::Result<PartitionSearch> make(const costmodel::CostModel& cost,
+                                            const PartitionRequest& request);
+  /// Least time + memory_weight * memory, exact to a tick.
+  PartitionAnswer best() const;
+  /// Every split of the devices that the model admits, fewest data-parallel first.
+  std::vector<ConventionalAnswer> conventional() const;
+  /// One layer of the given sequences, by plan::LayerOperator up to the last product; none where a
+  /// sequence is not in an operator's space.
+  std::optional<PartitionAnswer> given(const std::vector<plan::Sequence>& sequences) const;
+
+  /// Picoseconds of a tick.
+  std::int64_t tick_ps() const { return tick_ps_; }
+  const LayerTables& tables() const { return tables_; }
+  /// Of operator `op`.
+  const std::vector<plan::Partition>& plans(int op) const { return plans_[as_index(op)]; }
+
+ private:
+  PartitionSearch(const costmodel::CostModel& cost, const PartitionRequest& request);
+  PartitionAnswer answer(const std::vector<LayerPlans>& layers) const;
+  std::optional<int> plan_of(int op, const plan::Sequence& sequence) const;
+  void price_operators();
+  void choose_tick();
+  void price_edges();
+  EdgeTable edge(int from, int to, TickMatrix& scratch) const;
+  void add_moves(const std::vector<plan::Layout64>& held, const std::vector<plan::Layout64>& wanted,
+                 const std::vector<plan::Layout64>& gradients, std::int64_t elements,
+                 TickMatrix& back, TickMatrix& cost) const;
+  /// Of all tensors that go from one operator to the other, forward and backward.
+  std::pair<std::int64_t, std::int64_t> move_ps(int from, std::size_t from_plan, int to,
+                                                std::size_t to_plan) const;
+
+  PartitionRequest request_;
+  PartitionPrices prices_;
+  std::vector<std::vector<plan::Partition>> plans_;  // [operator]
+  std::vector<std::vector<OperatorPrice>> priced_;   // [operator][plan]
+  std::vector<std::vector<int>> classes_;            // [operator][plan]
+  std::int64_t tick_ps_ = 1;
+  LayerTables tables_;
+};
+
+}  // namespace orrery::search

@@ -1,0 +1,125 @@
+// What partitions cost, and what the search makes of them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/numbers.h"
+#include "search/partition/partition_search.h"
+
+namespace orrery::search {
+namespace {
+
+using plan::parse_sequence;
+using plan::Partition;
+
+costmodel::CostModel cost_of(const char* model, const char* cluster, int hosts) {
+  return costmodel::CostModel::make(
+             model::find_model(model).value(), topologies::catalog_topology(cluster, hosts).value(),
+             std::nullopt,
+             {.precision = model::Precision::kFloat32, .sequence = 1024, .library = {}})
+      .value();
+}
+
+Partition partition(std::string_view text) { return Partition(parse_sequence(text).value()); }
+
+class PartitionPricing : public testing::Test {
+ protected:
+  OperatorPrice price(int op, std::string_view sequence) {
+    return prices_.price(prices_.graph().operators[as_index(op)], partition(sequence));
+  }
+  costmodel::CostModel cost_ = cost_of("llama-2-7b", "dgx-1-v100", 2);
+  PartitionPrices prices_{cost_, plan::layer_graph(cost_.model(), 8, 1024, 1), 4};
+};
+
+TEST_F(PartitionPricing, AllReducesOfNeighboursAreThoseOfTheCostModel) {
+  // K on the last two bits: groups of four neighbours, of the input's gradient [2, 1024, 4096].
+  const OperatorPrice p = price(plan::kMlpInProduct, "B,B,K,K");
+  const std::int64_t bytes = std::int64_t{2} * 1024 * 4096 * 4;
+  EXPECT_EQ(p.phases[1].reduce_ps,
+            cost_.collective(plan::Collective::kAllReduce, {"", 4, 1}, bytes, 0, 16).duration_ps());
+  // B on the first two: of the weights' gradient, groups four apart.
+  EXPECT_EQ(p.phases[2].reduce_ps, cost_
+                                       .collective(plan::Collective::kAllReduce, {"", 4, 4},
+                                                   std::int64_t{4096} * 22016 * 4 / 4, 0, 16)
+                                       .duration_ps());
+  EXPECT_EQ(p.phases[0].reduce_ps, 0);
+}
+
+TEST_F(PartitionPricing, PrimitivesReduceNothingAndHoldEverythingOnce) {
+  const OperatorPrice p = price(plan::kMlpInProduct, "P4x4");
+  for (const PhasePrice& phase : p.phases) {
+    EXPECT_EQ(phase.reduce_ps, 0);
+    EXPECT_EQ(phase.steps, 4);
+    EXPECT_GT(phase.moves_ps, 0);
+    EXPECT_LE(phase.exposed_ps, phase.moves_ps);
+  }
+  EXPECT_EQ(p.state_bytes, std::int64_t{4096} * 22016 * 16 / 16);
+  EXPECT_EQ(p.stash_bytes, std::int64_t{8} * 1024 * 4096 * 4 / 16);
+  // Replicated weights or inputs are held as often.
+  EXPECT_EQ(price(plan::kMlpInProduct, "B,B,K,K").state_bytes, 4 * p.state_bytes);
+  EXPECT_EQ(price(plan::kMlpInProduct, "K,K,K,K").stash_bytes, 16 * p.stash_bytes);
+}
+
+TEST_F(PartitionPricing, StreamsOverReplicasComputeTheSame) {
+  EXPECT_EQ(price(plan::kStreamIn, "B,R,R,R").phases[0].compute_ps,
+            price(plan::kStreamIn, "R,R,R,B").phases[0].compute_ps);
+  EXPECT_GT(price(plan::kStreamIn, "B,R,R,R").phases[0].compute_ps,
+            price(plan::kStreamIn, "B,M,M,M").phases[0].compute_ps);
+}
+
+TEST(PartitionSearch, NoConventionalOrGivenPlanIsFaster) {
+  const costmodel::CostModel cost = cost_of("llama-2-7b", "dgx-1-v100", 2);
+  for (const int bits : {1, 2, 3, 4}) {
+    PartitionRequest request{.bits = bits, .sequences = 8, .tokens = 1024, .layers = 3, .skews = 1};
+    const auto search = PartitionSearch::make(cost, request).value();
+    const PartitionAnswer best = search.best();
+    // whole ticks: an operator or an edge is off by two at most
+    const std::int64_t slack = 3 * 50 * search.tick_ps();
+    EXPECT_FALSE(search.conventional().empty());
+    for (const ConventionalAnswer& c : search.conventional())
+      EXPECT_LE(best.time_ps, c.answer.time_ps + slack) << bits << " bits, data " << c.data;
+    request.primitives = false;
+    const auto splits = PartitionSearch::make(cost, request).value();
+    EXPECT_LE(best.time_ps, splits.best().time_ps + slack);
+    int layers = 0;
+    for (const LayerChoice& layer : best.layers) layers += layer.count;
+    EXPECT_EQ(layers, 3);
+  }
+}
+
+TEST(PartitionSearch, MemoryWeightTradesTimeForMemory) {
+  const costmodel::CostModel cost = cost_of("llama-2-7b", "dgx-1-v100", 1);
+  PartitionRequest request{.bits = 3, .sequences = 8, .tokens = 1024};
+  const PartitionAnswer fast = PartitionSearch::make(cost, request).value().best();
+  request.memory_weight = 1e3;  // a second a GiB
+  const PartitionAnswer small = PartitionSearch::make(cost, request).value().best();
+  EXPECT_LT(small.memory_bytes, fast.memory_bytes);
+  EXPECT_GT(small.time_ps, fast.time_ps);
+}
+
+TEST(PartitionSearch, KeepsWhatIsFixed) {
+  const costmodel::CostModel cost = cost_of("llama-2-7b", "dgx-1-v100", 1);
+  PartitionRequest request{.bits = 3, .sequences = 8, .tokens = 1024};
+  request.fixed = {{"mlp in", parse_sequence("K,P2x2").value()}};
+  const PartitionAnswer answer = PartitionSearch::make(cost, request).value().best();
+  const auto& operators = answer.layers.front().operators;
+  EXPECT_EQ(std::ranges::find(operators, "mlp in", &OperatorChoice::name)->sequence, "K,P2x2");
+  request.fixed = {{"mlp inside", {}}};
+  EXPECT_FALSE(PartitionSearch::make(cost, request));
+  request.fixed = {{"mlp in", parse_sequence("H,P2x2").value()}};
+  EXPECT_FALSE(PartitionSearch::make(cost, request));
+}
+
+TEST(PartitionSearch, RefusesWhatItCannotSplit) {
+  const costmodel::CostModel experts = cost_of("mixtral-8x7b", "dgx-1-v100", 1);
+  const PartitionRequest request{.bits = 1, .sequences = 8, .tokens = 1024};
+  EXPECT_EQ(PartitionSearch::make(experts, request).error().front().code,
+            base::ErrorCode::kUnsupported);
+  const costmodel::CostModel one = cost_of("gpt2", "dgx-1-v100", 1);
+  EXPECT_EQ(
+      PartitionSearch::make(one, {.bits = 4, .sequences = 8, .tokens = 1024}).error().front().code,
+      base::ErrorCode::kInconsistent);
+}
+
+}  // namespace
+}  // namespace orrery::search

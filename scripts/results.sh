@@ -94,6 +94,7 @@ page_validate() {
 page_search_speed() {
   show "$build_folder/tests/bench_search" --benchmark_repetitions=5 --benchmark_report_aggregates_only=true
   show "$build_folder/tests/bench_search_instance" --benchmark_repetitions=5 --benchmark_report_aggregates_only=true
+  show "$build_folder/tests/bench_search_partition"
 }
 
 page_simulator_speed() {

@@ -298,7 +298,7 @@ std::optional<int> PartitionSearch::plan_of(int op, const Sequence& sequence) co
 }
 
 PartitionAnswer PartitionSearch::best() const {
-  return answer(solve_layers(tables_, request_.layers).layers);
+  return answer(solve_partition(tables_, request_.layers).layers);
 }
 
 std::optional<PartitionAnswer> PartitionSearch::given(

@@ -55,12 +55,6 @@ TickMatrix by_class(const TickMatrix& m, const OperatorTable& op) {
   return least;
 }
 
-TickMatrix product(const TickMatrix& a, const TickMatrix& b) {
-  TickMatrix c(a.rows, b.columns, kNever);
-  min_plus(a, b, c);
-  return c;
-}
-
 /// What a plan costs behind a class: a row of a matrix, or of a step that stands in none.
 auto row_of(const TickMatrix& m, int row) {
   return [cells = m.row(as_index(row))](std::size_t plan) { return cells[plan]; };
@@ -79,19 +73,19 @@ class Halves {
     activation_ = step(t.mlp_in_activation, kMlpInProduct, kActivationOf).by_plan();
     stream_out_ = step(t.mlp_out_stream, kMlpOutProduct, kStreamOut).by_plan();
 
-    to_softmax_ = product(scores().by_class(), softmax_);
-    core_ = product(by_class(to_softmax_, op(kSoftmaxOf)), values_);
+    to_softmax_ = min_plus(scores().by_class(), softmax_);
+    core_ = min_plus(by_class(to_softmax_, op(kSoftmaxOf)), values_);
     for (std::size_t q = 0; q < core_.rows; ++q)
       for (std::size_t v = 0; v < core_.columns; ++v)
         core_.row(q)[v] = std::min(core_.row(q)[v] + t.qkv_values.at(as_int(q), v), kNever);
-    tail_ = product(projection().by_class(), stream_);
-    core_tail_ = product(by_class(core_, op(kValueProduct)), tail_);
-    attention_ = product(qkv().by_class(), core_tail_);
+    tail_ = min_plus(projection().by_class(), stream_);
+    core_tail_ = min_plus(by_class(core_, op(kValueProduct)), tail_);
+    attention_ = min_plus(qkv().by_class(), core_tail_);
     add_residual(attention_);
 
-    head_ = product(mlp_in().by_class(), activation_);
-    mlp_tail_ = product(mlp_out().by_class(), stream_out_);
-    mlp_ = product(by_class(head_, op(kActivationOf)), mlp_tail_);
+    head_ = min_plus(mlp_in().by_class(), activation_);
+    mlp_tail_ = min_plus(mlp_out().by_class(), stream_out_);
+    mlp_ = min_plus(by_class(head_, op(kActivationOf)), mlp_tail_);
     add_residual(mlp_);
   }
 
@@ -183,7 +177,7 @@ Front follow(const std::vector<std::int64_t>& cost, const OperatorTable& stream,
 
 }  // namespace
 
-PartitionProgram solve_layers(const LayerTables& tables, int layers) {
+PartitionProgram solve_partition(const LayerTables& tables, int layers) {
   const OperatorTable& stream = tables.operators[kStreamIn];
   const Halves halves(tables);
   std::vector<std::int64_t> cost(stream.cost.begin(), stream.cost.end());

@@ -55,7 +55,7 @@ struct PartitionProgram {
   std::int64_t ticks = 0;
   std::vector<LayerPlans> layers;
 };
-PartitionProgram solve_layers(const LayerTables& tables, int layers);
+PartitionProgram solve_partition(const LayerTables& tables, int layers);
 /// Cost of given plans. @pre layers join: one's kStreamOut is the next one's kStreamIn.
 std::int64_t ticks_of(const LayerTables& tables, std::span<const LayerPlans> layers);
 

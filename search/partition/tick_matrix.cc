@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -41,62 +42,82 @@ ORRERY_WIDE Ticks greatest(const Ticks* row, std::size_t columns) {
 
 namespace {
 
-/// Rows of b in ascending order of their least cell.
-std::vector<std::size_t> by_least(const TickMatrix& b) {
-  std::vector<std::pair<Ticks, std::size_t>> order(b.rows);
-  for (std::size_t k = 0; k < b.rows; ++k)
-    order[k] = {*std::min_element(b.row(k), b.row(k) + b.columns), k};
-  std::ranges::sort(order);
-  std::vector<std::size_t> rows;
-  for (const auto& [least, k] : order) rows.push_back(k);
-  return rows;
+/// Numbers 0 .. n - 1 in ascending order of a key.
+std::vector<std::size_t> ascending(const std::vector<Ticks>& key) {
+  std::vector<std::size_t> order(key.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return key[i]; });
+  return order;
+}
+
+std::vector<Ticks> least_of_rows(const TickMatrix& m) {
+  std::vector<Ticks> least;
+  for (std::size_t r = 0; r < m.rows; ++r)
+    least.push_back(*std::min_element(m.row(r), m.row(r) + m.columns));
+  return least;
+}
+std::vector<Ticks> least_of_columns(const TickMatrix& m) {
+  std::vector<Ticks> least(m.columns, kNever);
+  for (std::size_t r = 0; r < m.rows; ++r)
+    for (std::size_t c = 0; c < m.columns; ++c) least[c] = std::min(least[c], m.row(r)[c]);
+  return least;
+}
+
+TickMatrix arranged(const TickMatrix& m, const std::vector<std::size_t>& rows,
+                    const std::vector<std::size_t>& columns) {
+  TickMatrix to(m.rows, m.columns, 0);
+  for (std::size_t r = 0; r < m.rows; ++r)
+    for (std::size_t c = 0; c < m.columns; ++c) to.row(r)[c] = m.row(rows[r])[columns[c]];
+  return to;
 }
 
 }  // namespace
 
 /// By tiles of columns, of so many rows of b that they stay in the nearest cache while all rows of
 /// c pass. Where a(i, k) + the least of row k in the tile is no less than the greatest cell of c's
-/// row there, row k cannot lower any; rows of small cells come first.
-void min_plus(const TickMatrix& a, const TickMatrix& b, TickMatrix& c) {
-  ORRERY_CHECK(a.columns == b.rows && c.rows == a.rows && c.columns == b.columns);
+/// row there, row k cannot lower any. So rows of small cells come first, and columns that nothing
+/// reaches cheaply stand together.
+TickMatrix min_plus(const TickMatrix& a, const TickMatrix& unordered) {
+  ORRERY_CHECK(a.columns == unordered.rows);
   constexpr std::size_t kColumns = 512, kPass = 16, kLook = 64;  // a multiple of kPass
-  const std::vector<std::size_t> order = by_least(b);
-  TickMatrix from(a.rows, a.columns, 0);  // a in that order
-  for (std::size_t i = 0; i < a.rows; ++i)
-    for (std::size_t k = 0; k < order.size(); ++k) from.row(i)[k] = a.row(i)[order[k]];
-  std::vector<Ticks> worst(c.rows), least(order.size());
+  const std::vector<std::size_t> inner = ascending(least_of_rows(unordered)),
+                                 outer = ascending(least_of_columns(unordered));
+  std::vector<std::size_t> rows(a.rows);
+  std::iota(rows.begin(), rows.end(), 0);
+  const TickMatrix from = arranged(a, rows, inner), b = arranged(unordered, inner, outer);
+  TickMatrix c(a.rows, b.columns, kNever);
+  std::vector<Ticks> worst(c.rows), least(b.rows);
   for (std::size_t left = 0; left < c.columns; left += kColumns) {
     const std::size_t columns = std::min(kColumns, c.columns - left);
-    for (std::size_t k = 0; k < order.size(); ++k) {
-      const Ticks* row = b.row(order[k]) + left;
-      least[k] = *std::min_element(row, row + columns);
-    }
-    for (std::size_t first = 0; first < order.size(); first += kPass) {
-      const std::size_t end = std::min(first + kPass, order.size());
+    for (std::size_t k = 0; k < b.rows; ++k)
+      least[k] = *std::min_element(b.row(k) + left, b.row(k) + left + columns);
+    for (std::size_t first = 0; first < b.rows; first += kPass) {
+      const std::size_t end = std::min(first + kPass, b.rows);
       for (std::size_t i = 0; i < c.rows; ++i) {
         Ticks* row = c.row(i) + left;
         if (first % kLook == 0) worst[i] = greatest(row, columns);
-        Rows rows{};
+        Rows waiting{};
         std::array<Ticks, kTogether> add{};
-        std::size_t waiting = 0;
+        std::size_t count = 0;
         const Ticks* at = from.row(i);
         for (std::size_t k = first; k < end; ++k) {
           if (at[k] + least[k] >= worst[i]) continue;
-          rows[waiting] = b.row(order[k]) + left;
-          add[waiting] = at[k];
-          if (++waiting < kTogether) continue;
-          lower(row, rows, add, columns);
-          waiting = 0;
+          waiting[count] = b.row(k) + left;
+          add[count] = at[k];
+          if (++count < kTogether) continue;
+          lower(row, waiting, add, columns);
+          count = 0;
         }
-        if (waiting == 0) continue;
-        for (std::size_t spare = waiting; spare < kTogether; ++spare) {
-          rows[spare] = rows[0];
-          add[spare] = add[0];
-        }
-        lower(row, rows, add, columns);
+        if (count == 0) continue;
+        std::fill(waiting.begin() + count, waiting.end(), waiting[0]);
+        std::fill(add.begin() + count, add.end(), add[0]);
+        lower(row, waiting, add, columns);
       }
     }
   }
+  std::vector<std::size_t> back(outer.size());
+  for (std::size_t j = 0; j < outer.size(); ++j) back[outer[j]] = j;
+  return arranged(c, rows, back);
 }
 
 ORRERY_WIDE void add_ticks(const MoveTicks& terms, std::span<const std::int32_t> in_hosts,

@@ -20,8 +20,8 @@ struct TickMatrix {
   Ticks* row(std::size_t i) { return cells.data() + i * columns; }
   const Ticks* row(std::size_t i) const { return cells.data() + i * columns; }
 };
-/// c(i, j) = min(c(i, j), min_k a(i, k) + b(k, j)). @pre shapes match.
-void min_plus(const TickMatrix& a, const TickMatrix& b, TickMatrix& c);
+/// min(kNever, min_k a(i, k) + b(k, j)) for all i, j. @pre shapes match.
+TickMatrix min_plus(const TickMatrix& a, const TickMatrix& b);
 
 /// Time of moves in units of a tick: so many where there is any, and so many for each part.
 struct MoveTicks {

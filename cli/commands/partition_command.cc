@@ -1,8 +1,10 @@
 #include <bit>
 
+#include "base/file.h"
 #include "base/numbers.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/html/partition_picture.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
 #include "search/partition/partition_search.h"
@@ -113,6 +115,15 @@ Json answer_json(const PartitionAnswer& answer) {
           {"layers", std::move(layers)}};
 }
 
+/// Linear operators of the first layer.
+std::string picture_of(const PartitionAnswer& answer) {
+  std::vector<DrawnOperator> drawn;
+  for (const OperatorChoice& op : answer.layers.front().operators)
+    if (op.price.state_bytes > 0)
+      drawn.push_back({op.name, plan::parse_sequence(op.sequence).value()});
+  return draw_partitions(drawn);
+}
+
 Result<int> run(const Options& o, const Invocation&) {
   TRY(const PriceNames prices, price_names(o));
   TRY(const Scene scene, make_scene(o.string("model"), o.string("cluster"), o.count("hosts"),
@@ -124,6 +135,10 @@ Result<int> run(const Options& o, const Invocation&) {
   const PartitionAnswer best = search.best();
   std::optional<double> seconds;
   if (o.flag("timing")) seconds = watch.seconds();
+  if (o.has("svg")) {
+    TRY_VOID(base::write_file_atomic(o.string("svg"), picture_of(best)));
+    say("picture written to {}\n", o.string("svg"));
+  }
   const std::vector<ConventionalAnswer> conventional = search.conventional();
   if (!o.flag("json")) {
     print_answer(best);
@@ -183,6 +198,7 @@ Command partition_command() {
              flag_option("skew", "primitives may be skewed by one place, along chains"),
              flag_option("no-primitives", "splits alone, no temporal steps"),
              text_option("fix", "LIST", "sequences of operators: 'mlp in=K,P2x2; mlp out=N,P2x2'"),
+             text_option("svg", "FILE", "draw it: which device holds which block at which step"),
              timing_option(),
              json_option()}})},
       run};

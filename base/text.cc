@@ -45,6 +45,12 @@ std::optional<std::string> nearest(std::string_view name, std::span<const std::s
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates,
                          std::string_view what) {
   if (const auto near = nearest(name, candidates)) return fmt::format("did you mean '{}'?", *near);
+  std::vector<std::string> longer;
+  for (const std::string& c : candidates)
+    if (name.size() >= 3 && to_lower(c).find(to_lower(name)) != c.npos) longer.push_back(c);
+  if (longer.size() == 1) return fmt::format("did you mean '{}'?", longer.front());
+  if (!longer.empty() && longer.size() <= 16)
+    return fmt::format("did you mean one of {}?", join(longer, ", "));
   if (candidates.empty() || candidates.size() > 12) return {};
   return fmt::format("{}: {}", what, join(candidates, ", "));
 }
@@ -57,6 +63,17 @@ std::vector<std::string> split(std::string_view text, char separator) {
     if (end == std::string_view::npos) return out;
     begin = end + 1;
   }
+}
+
+std::string grouped(double number) {
+  if (!(std::abs(number) >= 999.5) || std::abs(number) >= 1e15)
+    return fmt::format("{:.4g}", number);
+  std::string digits = fmt::format("{:.0f}", number);
+  for (std::size_t at = digits.size(); at > 3 && digits[at - 4] != '-';) {
+    at -= 3;
+    digits.insert(at, ",");
+  }
+  return digits;
 }
 
 std::string join(std::span<const std::string> pieces, std::string_view separator) {

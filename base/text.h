@@ -20,8 +20,10 @@ namespace orrery::base {
 [[nodiscard]] std::optional<std::string> nearest(std::string_view name,
                                                  std::span<const std::string> candidates);
 
-/// Ready hint: "did you mean 'latency'?", or "known keys: a, b, c" when nothing is near and the
-/// list is short (≤ 12), or empty. `what` names the candidates in the plural.
+/// Ready hint: "did you mean 'latency'?"; what the name is part of, of at most 16
+/// candidates; "known
+/// keys: a, b, c" when the list is short (≤ 12); or empty. `what` names the candidates in the
+/// plural.
 [[nodiscard]] std::string did_you_mean(std::string_view name,
                                        std::span<const std::string> candidates,
                                        std::string_view what = "known keys");
@@ -31,6 +33,8 @@ namespace orrery::base {
 [[nodiscard]] std::string join(std::span<const std::string> pieces, std::string_view separator);
 /// Without leading and trailing ASCII white space.
 [[nodiscard]] std::string_view trim(std::string_view text);
+/// For people: from 1,000 on a whole number with commas between thousands, below with four digits.
+[[nodiscard]] std::string grouped(double number);
 /// ASCII only; does not look at the locale.
 [[nodiscard]] std::string to_lower(std::string_view text);
 

@@ -48,10 +48,15 @@ int report(const base::Diagnostics& faults) {
 }
 
 int run_command(const std::vector<std::string>& arguments) {
+  if (arguments.size() == 2 && arguments[0] == "help") return run_command({arguments[1], "--help"});
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
       arguments[0] == "help") {
     fmt::print(arguments.empty() ? stderr : stdout, "{}", overview());
     return arguments.empty() ? 1 : 0;
+  }
+  if (arguments[0] == "--version") {
+    fmt::print("orrery {}\n", ORRERY_VERSION);
+    return 0;
   }
   std::vector<std::string> names;
   for (const Command& c : commands()) names.push_back(c.spec.name);

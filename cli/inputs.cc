@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "base/text.h"
 #include "costmodel/profiles/profiles.h"
 #include "model/names.h"
 #include "topologies/import/local.h"
@@ -169,7 +170,13 @@ Result<Scene> make_scene(const std::string& model_name, const std::string& clust
   TRY(ModelSpec model, model::find_model(model_name));
   TRY(Topology topology, find_cluster(cluster, hosts, ranks_wanted));
   TRY(std::optional<model::Profile> profile, profile_of(prices, topology, model));
-  if (sequence == 0) sequence = model.max_positions;
+  if (sequence == 0) {
+    constexpr std::int64_t kLong = 32'768;  // more than most tokens are trained at
+    sequence = model.max_positions;
+    if (sequence > kLong)
+      say("{} tokens a sequence, all positions of {}; --sequence-length sets fewer\n",
+          base::grouped(real(sequence)), model.name);
+  }
   TRY(auto library, costmodel::usual_library(topology));
   TRY(CostModel cost,
       CostModel::make(model, std::move(topology), std::move(profile),

@@ -97,7 +97,8 @@ Result<int> run(const Options& options, const Invocation&) {
   if (report.holds()) return 0;
   base::Diagnostics faults;
   for (const std::string& fault : report.faults) {
-    faults.push_back(base::make_error(kInconsistent, "{}", fault));
+    faults.push_back(
+        base::make_error(report.only_too_large() ? kInfeasible : kInconsistent, "{}", fault));
     faults.back().where.file = options.string("FILE");
   }
   if (!report.cost_holds && !options.has("profile") && !options.has("software") &&

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "base/units.h"
 #include "costmodel/closed_form/closed_form.h"
 #include "plan/check/check.h"
 #include "plan/lowering/lower.h"
@@ -185,9 +186,12 @@ base::Result<CheckReport> check_plan(const costmodel::CostModel& cost, const pla
     if (peak != closed)
       memory_fault(fmt::format("stage {}: the Program holds {} bytes, the closed form says {}", i,
                                peak, closed));
-    if (excess > 0)
-      memory_fault(fmt::format("stage {} needs {} bytes per device, {} more than the limit", i,
-                               report.memory_bytes.back(), excess));
+    if (excess > 0) {
+      ++report.too_large;
+      memory_fault(fmt::format("stage {} needs {} a device, {} more than the limit", i,
+                               base::Bytes(real(report.memory_bytes.back())),
+                               base::Bytes(real(excess))));
+    }
   }
   if (claim.cost_ps > 0 && claim.cost_ps != report.cost_ps) {
     report.fault(&CheckReport::cost_holds,

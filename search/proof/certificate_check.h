@@ -39,9 +39,14 @@ struct CheckReport {
   // recomputed from the multipliers; nothing: the claim has none
   std::optional<std::int64_t> bound_ps;
   std::vector<std::string> faults;  // one sentence each; empty: the claim holds
+  std::size_t too_large = 0;        // of them: a stage that needs more than the limit
   // false: one of the faults is about it
   bool cost_holds = true, memory_holds = true, bound_holds = true, gap_holds = true;
   [[nodiscard]] bool holds() const { return faults.empty(); }
+  /// What was claimed is true, and it does not fit.
+  [[nodiscard]] bool only_too_large() const {
+    return !faults.empty() && faults.size() == too_large;
+  }
   /// (cost - bound) / cost.
   [[nodiscard]] double gap() const { return real(cost_ps - bound_ps.value_or(0)) / real(cost_ps); }
   void fault(bool CheckReport::*item, std::string text) {

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/ids.h"
 #include "base/json.h"
 #include "base/numbers.h"
+#include "base/text.h"
 #include "base/units.h"
 
 namespace orrery::sim {
@@ -72,11 +75,14 @@ base::Json to_json(const SimReport& report) {
 std::string to_text(const SimReport& report) {
   std::string text;
   auto out = std::back_inserter(text);
-  fmt::format_to(out, "step time    {}  ({:.4g} samples/s, {:.4g} tokens/s)\n",
+  fmt::format_to(out, "step time    {}  ({} samples/s, {} tokens/s)\n",
                  base::to_string(base::Seconds(real(report.step_time_ps) / 1e12)),
-                 report.samples_per_s, report.tokens_per_s);
-  fmt::format_to(out, "MFU          {:.1f} %  (full attention counts, recomputation does not)\n",
-                 100 * report.mfu);
+                 base::grouped(report.samples_per_s), base::grouped(report.tokens_per_s));
+  fmt::format_to(out,
+                 "MFU          {:.1f} %  (full attention counts, recomputation does not; a device: "
+                 "{} TFLOP/s, {} tokens/s)\n",
+                 100 * report.mfu, base::grouped(report.model_flops_per_s_rank / 1e12),
+                 base::grouped(report.tokens_per_s / std::max(report.ranks, 1)));
   fmt::format_to(out, "bubble       {:.1f} %  (waiting, mean over stages)\n",
                  100 * report.bubble_fraction);
   fmt::format_to(out, "exposed      {:.1f} %  (communication that nothing hides)\n\n",

@@ -40,8 +40,10 @@ struct SimReport {
   std::int64_t step_time_ps = 0;
   double samples_per_s = 0;
   double tokens_per_s = 0;
-  double mfu = 0;              // 3 x forward matmul FLOPs / (step time x peak x ranks)
-  double bubble_fraction = 0;  // mean over ranks of idle / step
+  int ranks = 0;                      // of the world
+  double model_flops_per_s_rank = 0;  // mfu x peak
+  double mfu = 0;                     // 3 x forward matmul FLOPs / (step time x peak x ranks)
+  double bubble_fraction = 0;         // mean over ranks of idle / step
   double exposed_communication_fraction = 0;
   std::vector<StageReport> stages;
   std::uint64_t events = 0;

@@ -77,6 +77,8 @@ void add_totals(const plan::Program& program, const costmodel::CostModel& cost,
   report.tokens_per_s = batch * real(program.sequence) / step_s;
   report.mfu = 3.0 * program.spec.forward_matmul_flops(program.sequence) * batch /
                (step_s * cost.peak().raw() * program.world_size);
+  report.ranks = program.world_size;
+  report.model_flops_per_s_rank = report.mfu * cost.peak().raw();
   double ranks = 0, idle = 0, exposed = 0;
   for (std::size_t c = 0; c < finished.ranks_alike.size(); ++c) {
     const ClassOutcome& out = finished.outcome.classes[c];

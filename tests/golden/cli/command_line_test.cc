@@ -166,6 +166,14 @@ TEST(CommandLine, RanksThatAreNotThePlansAreRefused) {
             "for 3 devices\n");
 }
 
+TEST(CommandLine, SaysItsVersionAndExplainsACommand) {
+  const ScratchFolder folder;
+  EXPECT_TRUE(std::regex_match(run_cli("--version", folder.path()).out,
+                               std::regex("orrery [0-9]+\\.[0-9]+\\.[0-9]+\n")));
+  EXPECT_EQ(run_cli("help solve", folder.path()).out, run_cli("solve --help", folder.path()).out);
+  EXPECT_EQ(run_cli("help slove", folder.path()).exit_code, 1);
+}
+
 TEST(CommandLine, CheckAcceptsWhatSolveAndPlanSayAndRefusesOtherNumbers) {
   const ScratchFolder folder;
   folder.write("instance.json", kInstance);
@@ -205,7 +213,7 @@ TEST(CommandLine, CheckAcceptsWhatSolveAndPlanSayAndRefusesOtherNumbers) {
   EXPECT_NE(exaggerated.out.find("by the multipliers  fault\n"), std::string::npos)
       << exaggerated.out;
   EXPECT_EQ(run_cli("check plan.json", folder.path()).exit_code, 0);
-  EXPECT_EQ(run_cli("check plan.json --memory 100MiB", folder.path()).exit_code, 1);
+  EXPECT_EQ(run_cli("check plan.json --memory 100MiB", folder.path()).exit_code, 2);
   folder.write("answer.json",
                std::regex_replace(plan.out, std::regex(R"("cost_ps": )"), R"("cost_ps": 1)"));
   EXPECT_EQ(run_cli("check answer.json", folder.path()).exit_code, 1);

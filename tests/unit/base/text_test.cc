@@ -29,8 +29,22 @@ TEST(Nearest, TiesGoToTheFirst) {
   EXPECT_EQ(nearest("tp_degre_", Names{"tp_degree", "tp_degrea"}), "tp_degree");
 }
 
+TEST(Grouped, CommasFromAThousandOn) {
+  EXPECT_EQ(grouped(0), "0");
+  EXPECT_EQ(grouped(23.1449), "23.14");
+  EXPECT_EQ(grouped(999.4), "999.4");
+  EXPECT_EQ(grouped(999.6), "1,000");
+  EXPECT_EQ(grouped(94775.4), "94,775");
+  EXPECT_EQ(grouped(1234567), "1,234,567");
+  EXPECT_EQ(grouped(-123456), "-123,456");
+  EXPECT_EQ(grouped(1e18), "1e+18");
+}
+
 TEST(DidYouMean, ListsShortTablesWhenNothingIsNear) {
   EXPECT_EQ(did_you_mean("latncy", Names{"latency"}), "did you mean 'latency'?");
+  EXPECT_EQ(did_you_mean("h100", Names{"dgx-h100", "b200"}), "did you mean 'dgx-h100'?");
+  EXPECT_EQ(did_you_mean("H100", Names{"dgx-h100", "b200", "h100-rails"}),
+            "did you mean one of dgx-h100, h100-rails?");
   EXPECT_EQ(did_you_mean("colour", Names{"a", "b"}), "known keys: a, b");
   EXPECT_EQ(did_you_mean("colour", Names{"a", "b"}, "values"), "values: a, b");
   EXPECT_EQ(did_you_mean("colour", Names{}), "");

@@ -64,6 +64,11 @@ base::Result<PartitionSearch> PartitionSearch::make(const costmodel::CostModel& 
     return refuse(base::ErrorCode::kUnsupported,
                   fmt::format("layers of {} are not all dense ones of one kind", m.name),
                   "partition a decoder or encoder without experts, such as llama-2-7b");
+  if (const auto precision = cost.options().precision;
+      model::format_of(precision) != model::Format::kNone)
+    return refuse(base::ErrorCode::kUnsupported,
+                  fmt::format("partitions are not priced in {}", model::to_string(precision)),
+                  "--precision bf16 or fp32");
   const std::uint32_t devices = as_u32(cost.topology().device_count()),
                       host = as_u32(cost.topology().devices_per_host());
   if (devices < 1U << request.bits)
@@ -74,6 +79,12 @@ base::Result<PartitionSearch> PartitionSearch::make(const costmodel::CostModel& 
     return refuse(base::ErrorCode::kInconsistent,
                   fmt::format("hosts of {} devices, and id bits split a power of two", host),
                   "take as many devices as one host has, or another cluster");
+  const LayerGraph graph = layer_graph(m, request.sequences, request.tokens, request.skews);
+  for (const Operator& op : graph.operators)
+    if (sequences(op.space, request.bits).empty())
+      return refuse(base::ErrorCode::kInconsistent,
+                    fmt::format("nothing splits '{}' over {} devices", op.name, 1 << request.bits),
+                    "take a micro-batch and a sequence length with more factors of two");
   PartitionSearch search(cost, request);
   for (const auto& [name, sequence] : request.fixed) {
     const auto& operators = search.prices_.graph().operators;

@@ -53,8 +53,9 @@ struct ConventionalAnswer {
 
 class PartitionSearch {
  public:
-  /// Errors: kUnsupported for models whose layers differ, have experts or windows; kInconsistent
-  /// for devices that the cluster has not, or hosts that id bits do not split; kBadValue for a
+  /// Errors: kUnsupported for models whose layers differ, have experts or windows, and for formats
+  /// below bf16; kInconsistent for devices that the cluster has not, hosts that id bits do not
+  /// split, and extents that do not halve so often; kBadValue for a
   /// fixed operator that there is not, or a sequence outside its space.
   static base::Result<PartitionSearch> make(const costmodel::CostModel& cost,
                                             const PartitionRequest& request);

@@ -187,6 +187,8 @@ PartitionProgram solve_partition(const LayerTables& tables, int layers) {
     fronts.push_back(follow(fronts.back().cost, stream, halves.mlp()));
     cost = fronts.back().cost;
   }
+  for (std::size_t s = 0; s < cost.size(); ++s)  // the last stream is another layer's
+    if (stream.cost[s] < kNever) cost[s] -= stream.cost[s];
   PartitionProgram program{.ticks = *std::ranges::min_element(cost), .layers = {}};
   program.layers.resize(as_index(layers));
   int at = as_int(std::ranges::min_element(cost) - cost.begin());
@@ -231,7 +233,7 @@ std::int64_t ticks_of(const LayerTables& t, std::span<const LayerPlans> layers) 
              edge(kMlpOutProduct, t.mlp_out_stream, kStreamOut) +
              edge(kStreamMiddle, t.residual, kStreamOut);
   }
-  return total;
+  return total - node(kStreamOut, layers.back());
 }
 
 }  // namespace orrery::search

@@ -14,7 +14,8 @@
 ///
 /// Layers follow one another as vector times A times M, from a free layout to a free one:
 ///
-///   v_0 = n(S),   v_(l+1) = (v_l A) M,   optimum = min v_L
+///   v_0 = n(S),   v_(l+1) = (v_l A) M,   optimum = min v_L - n(S), for the last stream is the
+///                                        layer's behind
 ///
 /// A plan is seen by what follows only through the layout of its output, its *class*, so rows of
 /// the matrices are classes. Exact in whole ticks: int32, saturated at kNever.

@@ -22,6 +22,7 @@ constexpr std::array kPhaseNames{"forward", "backward", "gradient"};
 /// "mlp in=K,P2x2; mlp out=N,P2x2".
 Result<void> read_fixed(const std::string& text, search::PartitionRequest& request) {
   for (const std::string& part : base::split(text, ';')) {
+    if (base::trim(part).empty() && !base::trim(text).empty()) continue;  // behind the last one
     const std::size_t equals = part.find('=');
     if (equals == part.npos)
       return refuse(kBadValue, "write operator=sequence; operator=sequence, e.g. 'mlp in=K,P2x2'",

@@ -88,6 +88,7 @@ TrafficTable::TrafficTable(std::span<const Layout64> held, std::span<const Layou
                            int bits, int host_bits)
     : bits_(bits),
       views_(std::size_t{1} << host_bits),
+      words_(std::max<std::size_t>(1, (views_ << bits) / 64)),
       held_(side_of(held)),
       wanted_(side_of(wanted)) {
   const std::uint64_t all = all_devices(bits);
@@ -96,7 +97,7 @@ TrafficTable::TrafficTable(std::span<const Layout64> held, std::span<const Layou
   for (std::size_t x = 0; x < kTensorDimensions; ++x) {
     same[x].assign(held_.known[x].size(), 0);
     const std::size_t columns = wanted_.known[x].size();
-    meets_[x].resize(views_ * columns * held_.known[x].size());
+    meets_[x].resize(words_ * columns * held_.known[x].size());
     for (const SlicePlanes& h : held_.known[x])
       for (const SlicePlanes& w : wanted_.known[x])
         finer_[x].push_back(static_cast<std::uint8_t>(std::max(h.bits, w.bits)));
@@ -104,8 +105,10 @@ TrafficTable::TrafficTable(std::span<const Layout64> held, std::span<const Layou
       for (std::size_t h = 0; h < held_.known[x].size(); ++h) {
         const SlicePlanes seen = seen_from(held_.known[x][h], view);
         if (seen == held_.known[x][h]) same[x][h] |= std::uint64_t{1} << view;
+        const std::size_t place = view << bits;  // bit of the view's first device
         for (std::size_t w = 0; w < columns; ++w)
-          meets_[x][(h * columns + w) * views_ + view] = meeting(seen, wanted_.known[x][w], all);
+          meets_[x][(h * columns + w) * words_ + place / 64] |=
+              meeting(seen, wanted_.known[x][w], all) << place % 64;
       }
   }
   for (const auto& slices : held_.slices) {
@@ -115,8 +118,8 @@ TrafficTable::TrafficTable(std::span<const Layout64> held, std::span<const Layou
   }
 }
 
-/// Unrolled for so many views.
-template <std::size_t kViews>
+/// Unrolled for so many words.
+template <std::size_t kWords>
 [[gnu::always_inline]] inline void TrafficTable::count(std::size_t h, std::int32_t* in_hosts,
                                                        std::int32_t* across) const {
   // rows of the tables that belong to h
@@ -124,18 +127,20 @@ template <std::size_t kViews>
   std::array<const std::uint8_t*, kTensorDimensions> finer;
   for (std::size_t x = 0; x < kTensorDimensions; ++x) {
     const std::size_t row = held_.slices[h][x] * wanted_.known[x].size();
-    meet[x] = meets_[x].data() + row * kViews;
+    meet[x] = meets_[x].data() + row * kWords;
     finer[x] = finer_[x].data() + row;
   }
+  const std::uint64_t first_view = all_devices(bits_);
   const int copies = copies_[h], all = bits_ + kShareBits;
   for (std::size_t w = 0; w < wanted_.slices.size(); ++w) {
     const auto& [a, b, c, d] = wanted_.slices[w];
-    const std::uint64_t *p = meet[0] + a * kViews, *q = meet[1] + b * kViews,
-                        *r = meet[2] + c * kViews, *s = meet[3] + d * kViews;
-    const int home = std::popcount(p[0] & q[0] & r[0] & s[0]);
-    int in_host = home;
-    for (std::size_t view = 1; view < kViews; ++view)
-      in_host += std::popcount(p[view] & q[view] & r[view] & s[view]);
+    const std::uint64_t *p = meet[0] + a * kWords, *q = meet[1] + b * kWords,
+                        *r = meet[2] + c * kWords, *s = meet[3] + d * kWords;
+    const std::uint64_t first = p[0] & q[0] & r[0] & s[0];
+    const int home = std::popcount(first & first_view);
+    int in_host = std::popcount(first);
+    for (std::size_t word = 1; word < kWords; ++word)
+      in_host += std::popcount(p[word] & q[word] & r[word] & s[word]);
     const int block = kShareBits - finer[0][a] - finer[1][b] - finer[2][c] - finer[3][d];
     const int host = in_host >> copies << block;
     in_hosts[w] = host - (home << block);
@@ -145,7 +150,7 @@ template <std::size_t kViews>
 
 ORRERY_WIDE void TrafficTable::from(std::size_t h, std::span<std::int32_t> in_hosts,
                                     std::span<std::int32_t> across) const {
-  switch (views_) {
+  switch (words_) {
     case 1: return count<1>(h, in_hosts.data(), across.data());
     case 2: return count<2>(h, in_hosts.data(), across.data());
     case 4: return count<4>(h, in_hosts.data(), across.data());

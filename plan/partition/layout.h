@@ -59,7 +59,7 @@ class TrafficTable {
   void from(std::size_t h, std::span<std::int32_t> in_hosts, std::span<std::int32_t> across) const;
 
  private:
-  template <std::size_t kViews>
+  template <std::size_t kWords>
   void count(std::size_t h, std::int32_t* in_hosts, std::int32_t* across) const;
   struct Side {
     std::vector<std::array<std::uint16_t, kTensorDimensions>> slices;  // [layout] by dimension
@@ -70,10 +70,11 @@ class TrafficTable {
 
   int bits_;
   std::size_t views_;  // of a host's devices: d sees what d ^ x holds
+  std::size_t words_;  // that hold the devices of all views side by side
   Side held_, wanted_;
   // [held] devices of a host with equal blocks are 2^copies, each one among them
   std::vector<int> copies_;
-  // by dimension: [held slices][wanted slices][view] devices that meet
+  // by dimension: [held slices][wanted slices][word] devices that meet
   std::array<std::vector<std::uint64_t>, kTensorDimensions> meets_;
   // [held slices][wanted slices] bits of the finer
   std::array<std::vector<std::uint8_t>, kTensorDimensions> finer_;

@@ -107,7 +107,8 @@ std::string to_string(const Sequence& sequence) {
 base::Result<Sequence> parse_sequence(std::string_view text) {
   Sequence sequence;
   if (text == "-") return sequence;
-  for (const std::string& word : base::split(std::string(text), ',')) {
+  for (const std::string& part : base::split(text, ',')) {
+    const std::string_view word = base::trim(part);
     const std::optional<Element> element = parse_element(word);
     if (!element) {
       base::Diagnostic d = base::make_error(base::ErrorCode::kBadValue,

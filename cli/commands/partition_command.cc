@@ -28,6 +28,8 @@ Result<void> read_fixed(const std::string& text, search::PartitionRequest& reque
       return refuse(kBadValue, "write operator=sequence; operator=sequence, e.g. 'mlp in=K,P2x2'",
                     "--fix '{}' has no '='", part);
     const std::string name(base::trim(part.substr(0, equals)));
+    if (request.fixed.contains(name))
+      return refuse(kBadValue, "give each operator one sequence", "--fix names '{}' twice", name);
     TRY(request.fixed[name],
         plan::parse_sequence(std::string(base::trim(part.substr(equals + 1)))));
   }
@@ -52,6 +54,12 @@ Result<search::PartitionRequest> request_of(const Options& o, const Topology& cl
   return request;
 }
 
+/// Less than nothing: the readers' parts of a sum save half of its all-reduce.
+std::string show_signed(std::int64_t ps) {
+  if (ps == 0) return "-";
+  return ps < 0 ? "-" + show_time(-ps) : show_time(ps);
+}
+
 std::string show_or_dash(std::int64_t ps) { return ps == 0 ? "-" : show_time(ps); }
 
 void print_answer(const PartitionAnswer& answer) {
@@ -68,7 +76,7 @@ void print_answer(const PartitionAnswer& answer) {
                  op.sequence, show_or_dash(busy(f)), show_or_dash(busy(b)), show_or_dash(busy(g)),
                  show_or_dash(hidden(f) + hidden(b) + hidden(g)),
                  show_or_dash(f.reduce_ps + b.reduce_ps + g.reduce_ps),
-                 show_or_dash(op.forward_move_ps + op.backward_move_ps));
+                 show_signed(op.forward_move_ps + op.backward_move_ps - op.scatter_ps));
     }
   }
 }
@@ -76,11 +84,12 @@ void print_answer(const PartitionAnswer& answer) {
 void print_conventional(const std::vector<ConventionalAnswer>& all, const PartitionAnswer& best) {
   if (all.empty()) return;
   fmt::print("\nconventional (batch over data, features and heads over tensor devices)\n");
-  fmt::print("  {:>4} {:>6} {:>12} {:>12} {:>14}\n", "data", "tensor", "time", "memory",
-             "time of best");
+  fmt::print("  {:>4} {:>6} {:>8} {:>12} {:>12} {:>14}\n", "data", "tensor", "streams", "time",
+             "memory", "time of best");
   for (const ConventionalAnswer& c : all)
-    fmt::print("  {:>4} {:>6} {:>12} {:>12} {:>13.1f}%\n", c.data, c.tensor,
-               show_time(c.answer.time_ps), show_bytes(c.answer.memory_bytes),
+    fmt::print("  {:>4} {:>6} {:>8} {:>12} {:>12} {:>13.1f}%\n", c.data, c.tensor,
+               c.sequence_parallel ? "split" : "whole", show_time(c.answer.time_ps),
+               show_bytes(c.answer.memory_bytes),
                100 * real(best.time_ps) / real(c.answer.time_ps));
 }
 
@@ -104,7 +113,8 @@ Json answer_json(const PartitionAnswer& answer) {
                            {"state_bytes", op.price.state_bytes},
                            {"stash_bytes", op.price.stash_bytes},
                            {"forward_layout_ps", op.forward_move_ps},
-                           {"backward_layout_ps", op.backward_move_ps}});
+                           {"backward_layout_ps", op.backward_move_ps},
+                           {"scatter_ps", op.scatter_ps}});
     }
     layers.push_back({{"count", layer.count},
                       {"time_ps", layer.time_ps()},
@@ -160,6 +170,7 @@ Result<int> run(const Options& o, const Invocation&) {
     Json one = answer_json(c.answer);
     one["data"] = c.data;
     one["tensor"] = c.tensor;
+    one["sequence_parallel"] = c.sequence_parallel;
     others.push_back(std::move(one));
   }
   if (seconds) document["seconds"] = *seconds;
@@ -194,7 +205,7 @@ Command partition_command() {
               .type = base::OptionType::kDouble,
               .default_value = "0",
               .min = 0,
-              .max = 1e6,
+              .max = 100,
               .help = "seconds that a GiB of a device's memory is worth"},
              flag_option("skew", "primitives may be skewed by one place, along chains"),
              flag_option("no-primitives", "splits alone, no temporal steps"),

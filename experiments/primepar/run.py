@@ -72,7 +72,7 @@ def operator(answer, name):
 def timeline(orrery, prices):
     """Figure 9, right: the MLP block of OPT-175B on two hosts, batch 8."""
     answer = orrery.on_cluster("opt-175b", 8, 8, prices, "--fix", PRIMEPAR)
-    megatron = next(c for c in answer["conventional"] if c["data"] == 2)
+    megatron = next(c for c in answer["conventional"] if c["data"] == 2 and not c["sequence_parallel"])
     rows = []
     published = {"megatron": {"forward": (167, 168), "backward": (162, 165), "gradient": (164, 166)},
                  "primepar": {"forward": (162, 164), "backward": (167, 168), "gradient": (168, 169)}}
@@ -113,7 +113,8 @@ def ratios(orrery, cells, batch_of, prices, least_tensor):
     result = []
     for cell in cells:
         answer = orrery.on_cluster(cell["model"], int(cell["gpus"]), batch_of(cell), prices, "--layers", 2)
-        best, megatron = answer["best"], fastest([c for c in answer["conventional"] if c["tensor"] >= least_tensor])
+        best, megatron = answer["best"], fastest([c for c in answer["conventional"]
+                                                     if c["tensor"] >= least_tensor and not c["sequence_parallel"]])
         result.append((float(cell["megatron_over_primepar"]), megatron["time_ps"] / best["time_ps"],
                        float(cell["memory_ratio"] or "nan"), best["memory_bytes"] / megatron["memory_bytes"]))
     return result
@@ -159,8 +160,8 @@ def draw(cells, columns, path):
 
 def today(orrery):
     """What primitives add to splits alone, sequence splits included, with NCCL's collectives."""
-    print("| cluster | GPUs | model | conventional, ms | splits alone | with P | P over splits | mlp in, mlp out |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| cluster | GPUs | model | Megatron-LM, ms | with sequence parallelism | splits alone | with P | P over splits | mlp in; mlp out |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for cluster, precision, places in (("dgx-1-v100", "fp32", ((8, 1), (16, 2), (32, 4))), ("dgx-a100", "bf16", ((8, 1), (16, 2), (32, 4))),
                                        ("dgx-h100", "bf16", ((8, 1), (16, 2), (32, 4))), ("gb200-nvl72", "bf16", ((8, 1), (16, 1), (32, 1)))):
         for gpus, hosts in places:
@@ -168,9 +169,9 @@ def today(orrery):
                 common = ("--model", model, "--cluster", cluster, "--hosts", hosts, "--devices", gpus, "--precision", precision,
                           "--sequence-length", 4096, "--micro-batch", 4, "--layers", 4, "--skew")
                 best, splits = orrery.partition(*common), orrery.partition(*common, "--no-primitives")
-                ms = [a / 1e9 / 4 for a in (fastest(best["conventional"])["time_ps"] if best["conventional"] else float("nan"),
-                                            splits["best"]["time_ps"], best["best"]["time_ps"])]
-                print(f"| {cluster} | {gpus} | {model} | {ms[0]:.2f} | {ms[1]:.2f} | {ms[2]:.2f} | {100 * (ms[1] / ms[2] - 1):+.1f} % | "
+                whole, split = ([c["time_ps"] for c in best["conventional"] if c["sequence_parallel"] == sp] for sp in (False, True))
+                ms = [a / 1e9 / 4 for a in (min(whole), min(whole + split), splits["best"]["time_ps"], best["best"]["time_ps"])]
+                print(f"| {cluster} | {gpus} | {model} |" + "".join(f" {t:.2f} |" for t in ms) + f" {100 * (ms[2] / ms[3] - 1):+.1f} % | "
                       f"{operator(best['best'], 'mlp in')['sequence']}; {operator(best['best'], 'mlp out')['sequence']} |")
 
 

@@ -133,7 +133,10 @@ Partition::Partition(Sequence sequence) : sequence_(std::move(sequence)) {
       continue;
     }
     steps_ <<= e.k;
-    primitive_mask_ |= ((1U << e.bits()) - 1) << next;
+    constexpr std::uint32_t kColumns = 0b010101;  // r and c alternate, r first
+    const std::uint32_t all = (1U << e.bits()) - 1;
+    column_mask_ |= (all & kColumns) << next;
+    row_mask_ |= (all & ~kColumns) << next;
     for (const Dimension d : {Dimension::kTokens, Dimension::kIn, Dimension::kOut})
       slice_bits_[static_cast<std::size_t>(d)] += e.k;
   }

@@ -87,14 +87,17 @@ class Partition {
   /// Id bits that split a dimension outside of primitives, as a mask of device numbers: those of
   /// the contracted dimensions span the groups of an all-reduce.
   std::uint32_t split_mask(Dimension d) const { return split_mask_[static_cast<std::size_t>(d)]; }
-  std::uint32_t primitive_mask() const { return primitive_mask_; }
+  std::uint32_t primitive_mask() const { return row_mask_ | column_mask_; }
+  /// Bits of r and of c of all primitives.
+  std::uint32_t row_mask() const { return row_mask_; }
+  std::uint32_t column_mask() const { return column_mask_; }
 
  private:
   Sequence sequence_;
   int bits_ = 0, steps_ = 1;
   std::array<int, kDimensions> slice_bits_{};
   std::array<std::uint32_t, kDimensions> split_mask_{};
-  std::uint32_t primitive_mask_ = 0;
+  std::uint32_t row_mask_ = 0, column_mask_ = 0;
 };
 
 /// Tensors of a linear operator, each of two or three dimensions.

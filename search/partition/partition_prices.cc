@@ -1,6 +1,8 @@
 #include "search/partition/partition_prices.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "base/check.h"
 #include "base/numbers.h"
@@ -43,26 +45,32 @@ PartitionPrices::PartitionPrices(const costmodel::CostModel& cost, plan::LayerGr
   const model::Precision precision = cost.options().precision;
   element_bytes_ = model::bytes_of(model::compute_dtype(precision), 1);
   state_bytes_ = precision == model::Precision::kFloat32 ? 16 : 18;
-  gradient_bytes_ = 4;
+  gradient_element_ = 4;
   if (const auto& profile = cost.profile(); profile && profile->framework)
     if (profile->framework->gradient_bytes > 0)
-      gradient_bytes_ = static_cast<std::int64_t>(profile->framework->gradient_bytes);
+      gradient_element_ = profile->framework->gradient_bytes;
 
-  const auto rate = [&](int neighbour) {
+  const auto slower = [&](const Rate& known, int neighbour) {
     std::vector<int> sender;
     for (int d = 0; d < devices; ++d) sender.push_back(d ^ neighbour);
     const costmodel::PathSummary paths = cost.communication().paths().summary(sender);
     constexpr std::int64_t kLarge = std::int64_t{1} << 30;
     const std::int64_t none = cost.communication().exchange_ps(neighbour, 0, paths),
                        large = cost.communication().exchange_ps(neighbour, kLarge, paths);
-    return Rate{real(none), real(large - none) / real(kLarge)};
+    return Rate{std::max(known.latency, real(none)),
+                std::max(known.per_byte, real(large - none) / real(kLarge))};
   };
-  if (host_bits_ > 0) in_host_ = rate(1);
-  if (host_bits_ < bits_) across_ = rate(1 << host_bits_);
+  for (int bit = 0; bit < host_bits_; ++bit) in_host_ = slower(in_host_, 1 << bit);
+  if (host_bits_ < bits_) across_ = slower(across_, 1 << host_bits_);
+}
+
+std::int64_t PartitionPrices::gradient_bytes(std::int64_t elements) const {
+  return std::llround(real(elements) * gradient_element_);
 }
 
 PartitionPrices::MoveTerms PartitionPrices::move_terms(std::int64_t elements) const {
-  const double unit = real(elements * element_bytes_) / real(1 << plan::kShareBits) / (1 << bits_);
+  const double unit =
+      real(elements) * real(element_bytes_) / real(1 << plan::kShareBits) / (1 << bits_);
   return {in_host_.latency, in_host_.per_byte * unit, across_.latency, across_.per_byte * unit};
 }
 
@@ -137,7 +145,7 @@ void PartitionPrices::price_linear(const plan::Operator& op, const plan::Partiti
   const auto bytes_of = [&](Operand o) {
     if (o == Operand::kInput) return t * s.in * element_bytes_;
     if (o == Operand::kOutputGradient) return t * s.out * element_bytes_;
-    return s.in * s.out * (o == Operand::kWeight ? element_bytes_ : gradient_bytes_);
+    return o == Operand::kWeight ? s.in * s.out * element_bytes_ : gradient_bytes(s.in * s.out);
   };
   const Shifts& shifts = shifts_of(p);
   for (const Phase phase : {kF, kB, kG}) {
@@ -191,11 +199,12 @@ void PartitionPrices::price_stream(const plan::Operator& op, const plan::Partiti
   norm.residual = true;
   price.phases[0].compute_ps = segment_ps(sum, kF) + segment_ps(norm, kF);
   price.phases[1].compute_ps = segment_ps(norm, kBG);
+  // Features of a token lie over c, tokens of a feature over r (skewed: over as many devices).
   const std::int64_t statistics = 2 * 4 * norm.token_count();
   price.phases[0].reduce_ps = price.phases[1].reduce_ps =
-      all_reduce_ps(p.split_mask(kOut), statistics);
-  price.phases[2].reduce_ps =
-      all_reduce_ps(p.split_mask(kBatch) | p.split_mask(kTokens), 2 * norm.in * gradient_bytes_);
+      all_reduce_ps(p.split_mask(kOut) | p.column_mask(), statistics);
+  price.phases[2].reduce_ps = all_reduce_ps(
+      p.split_mask(kBatch) | p.split_mask(kTokens) | p.row_mask(), gradient_bytes(2 * norm.in));
   price.stash_bytes = norm.token_count() * norm.in * element_bytes_;
 }
 

@@ -10,7 +10,9 @@
 ///
 /// An all-reduce runs in all groups at once that the id bits of its contracted dimensions span, on
 /// the devices' own links; moves run on theirs. r_host, r_fabric: what every device gets when all
-/// exchange with their neighbour, or with their like in the next host.
+/// exchange with the one that differs in one id bit, in the host the slowest of them. Where a sum
+/// over bits G is read by a layout that splits it over just these bits, a reduce-scatter will do:
+/// half of the all-reduce.
 ///
 /// Invariant: prices depend on the sequence and on local extents alone, so each is asked once.
 #include <array>
@@ -70,6 +72,7 @@ class PartitionPrices {
   };
   using Shifts = std::array<std::vector<std::vector<Shift>>, 3>;  // [phase][step]
   const Shifts& shifts_of(const plan::Partition& partition);
+  std::int64_t gradient_bytes(std::int64_t elements) const;
   std::int64_t segment_ps(const model::SegmentShape& shape, plan::Phase phase);
   std::int64_t all_reduce_ps(std::uint32_t mask, std::int64_t bytes);
   void price_linear(const plan::Operator& op, const plan::Partition& p, OperatorPrice& price);
@@ -83,8 +86,9 @@ class PartitionPrices {
   const costmodel::CostModel& cost_;
   plan::LayerGraph graph_;
   int bits_, host_bits_;
-  std::int64_t element_bytes_, gradient_bytes_, state_bytes_;
-  struct Rate {  // picoseconds
+  std::int64_t element_bytes_, state_bytes_;
+  double gradient_element_;  // bytes
+  struct Rate {              // picoseconds
     double latency = 0, per_byte = 0;
   };
   Rate in_host_, across_;

@@ -35,14 +35,14 @@ std::pair<Layout64, Layout64> wanted_layouts(const Operator& op, const Partition
   return {first, layout_of(p, dimensions, Phase::kB, p.steps() - 1)};
 }
 
-constexpr std::int64_t kLayerTicks = 1 << 23;  // of the fastest conventional layer
+constexpr double kLayerTicks = 1 << 23;  // of the fastest conventional layer
 
 }  // namespace
 
 std::int64_t LayerChoice::time_ps() const {
   std::int64_t sum = 0;
   for (const OperatorChoice& op : operators)
-    sum += op.price.total_ps() + op.forward_move_ps + op.backward_move_ps;
+    sum += op.price.total_ps() + op.forward_move_ps + op.backward_move_ps - op.scatter_ps;
   return sum;
 }
 
@@ -52,14 +52,18 @@ std::int64_t LayerChoice::memory_bytes() const {
   return sum;
 }
 
-base::Result<PartitionSearch> PartitionSearch::make(const costmodel::CostModel& cost,
-                                                    const PartitionRequest& request) {
+namespace {
+
+tl::unexpected<base::Diagnostics> refuse(base::ErrorCode code, std::string text, std::string hint) {
+  base::Diagnostic d = base::make_error(code, "{}", text);
+  d.hint = std::move(hint);
+  return base::fail(std::move(d));
+}
+
+/// Whether the model, the cluster and the extents can be partitioned at all.
+base::Result<void> check_request(const costmodel::CostModel& cost,
+                                 const PartitionRequest& request) {
   const model::ModelSpec& m = cost.model();
-  const auto refuse = [](base::ErrorCode code, std::string text, std::string hint) {
-    base::Diagnostic d = base::make_error(code, "{}", text);
-    d.hint = std::move(hint);
-    return base::fail(std::move(d));
-  };
   if (m.kinds() > 1 || m.experts > 0 || m.cross_attention || m.window > 0)
     return refuse(base::ErrorCode::kUnsupported,
                   fmt::format("layers of {} are not all dense ones of one kind", m.name),
@@ -79,12 +83,28 @@ base::Result<PartitionSearch> PartitionSearch::make(const costmodel::CostModel& 
     return refuse(base::ErrorCode::kInconsistent,
                   fmt::format("hosts of {} devices, and id bits split a power of two", host),
                   "take as many devices as one host has, or another cluster");
+  // Scores beyond take longer than picoseconds count.
+  if (real(request.sequences) * real(request.tokens) * real(request.tokens) * real(m.heads) >
+      0x1p44)
+    return refuse(
+        base::ErrorCode::kOutOfRange,
+        fmt::format("scores of {} sequences of {} tokens", request.sequences, request.tokens),
+        "a layer's scores are materialised here; take a smaller micro-batch or shorter "
+        "sequences");
   const LayerGraph graph = layer_graph(m, request.sequences, request.tokens, request.skews);
   for (const Operator& op : graph.operators)
     if (sequences(op.space, request.bits).empty())
       return refuse(base::ErrorCode::kInconsistent,
                     fmt::format("nothing splits '{}' over {} devices", op.name, 1 << request.bits),
                     "take a micro-batch and a sequence length with more factors of two");
+  return {};
+}
+
+}  // namespace
+
+base::Result<PartitionSearch> PartitionSearch::make(const costmodel::CostModel& cost,
+                                                    const PartitionRequest& request) {
+  TRY_VOID(check_request(cost, request));
   PartitionSearch search(cost, request);
   for (const auto& [name, sequence] : request.fixed) {
     const auto& operators = search.prices_.graph().operators;
@@ -97,9 +117,27 @@ base::Result<PartitionSearch> PartitionSearch::make(const costmodel::CostModel& 
       return refuse(base::ErrorCode::kBadValue,
                     fmt::format("{} does not split by {} on {} devices", name, to_string(sequence),
                                 1 << request.bits),
-                    "every id bit once, dimensions of the operator, and extents that halve");
+                    "every id bit once, dimensions of the operator, extents that halve, and skews "
+                    "and primitives that are allowed");
   }
+  if (!search.solve())
+    return refuse(base::ErrorCode::kOutOfRange, "no partition takes a time that can be counted",
+                  "leave --fix out, or take fewer layers and a smaller batch");
   return search;
+}
+
+/// With longer ticks where even the best takes kNever of them.
+bool PartitionSearch::solve() {
+  constexpr int kLonger = 16;
+  for (int times = 0; times < 8; ++times) {
+    price_tables();
+    if (auto program = solve_partition(tables_, request_.layers)) {
+      best_ = std::move(program->layers);
+      return true;
+    }
+    tick_ps_ *= kLonger;
+  }
+  return false;
 }
 
 PartitionSearch::PartitionSearch(const costmodel::CostModel& cost, const PartitionRequest& request)
@@ -108,7 +146,6 @@ PartitionSearch::PartitionSearch(const costmodel::CostModel& cost, const Partiti
               request.bits) {
   price_operators();
   choose_tick();
-  price_edges();
 }
 
 void PartitionSearch::price_operators() {
@@ -137,25 +174,22 @@ void PartitionSearch::price_operators() {
   }
 }
 
-/// A tick is so long that a conventional layer has kLayerTicks of them: what takes eight times as
-/// long is out of reach (kNever).
+/// A tick is so long that a conventional layer has kLayerTicks of them, or the cheapest plans of
+/// all operators a quarter.
 void PartitionSearch::choose_tick() {
-  std::int64_t least = 0;
+  double least = 0, fastest = std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < kStreamOut; ++i) {
-    std::int64_t op = std::numeric_limits<std::int64_t>::max();
+    double op = std::numeric_limits<double>::infinity();
     for (const OperatorPrice& p : priced_[i])
-      op = std::min(op, p.total_ps() + static_cast<std::int64_t>(request_.memory_weight *
-                                                                 real(p.memory_bytes())));
+      op = std::min(op, real(p.total_ps()) + request_.memory_weight * real(p.memory_bytes()));
     least += op;
   }
-  std::int64_t fastest = std::numeric_limits<std::int64_t>::max();
   for (const ConventionalAnswer& c : conventional())
     fastest = std::min(
-        fastest, c.answer.time_ps / request_.layers +
-                     static_cast<std::int64_t>(request_.memory_weight *
-                                               real(c.answer.memory_bytes) / request_.layers));
-  if (fastest == std::numeric_limits<std::int64_t>::max()) fastest = 4 * least;
-  tick_ps_ = std::max<std::int64_t>(1, ceil_div(fastest, kLayerTicks));
+        fastest, (real(c.answer.time_ps) + request_.memory_weight * real(c.answer.memory_bytes)) /
+                     request_.layers);
+  if (!std::isfinite(fastest)) fastest = 4 * least;
+  tick_ps_ = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(fastest / kLayerTicks)));
 }
 
 EdgeTable PartitionSearch::edge(int from, int to, TickMatrix& scratch) const {
@@ -180,45 +214,68 @@ EdgeTable PartitionSearch::edge(int from, int to, TickMatrix& scratch) const {
   const auto rows = as_index(1 + *std::ranges::max_element(classes));
   table.cost = TickMatrix(rows, columns.size(), 0);
   for (std::size_t t = 0; t < tensors.size(); ++t) {
-    std::vector<Layout64> held(rows), wanted, gradients;
-    for (std::size_t p = 0; p < held_plans.size(); ++p)
-      if (Layout64& layout = held[as_index(classes[p])]; layout == Layout64{})
-        layout = held_layout(held_plans[p], tensors[t]->held);
-    for (const Wanted* w : columns) {
-      wanted.push_back((*w)[t].first);
-      gradients.push_back((*w)[t].second);
+    Moves moves{.elements = tensors[t]->elements};
+    moves.held.resize(rows);
+    moves.scatter.resize(rows);
+    const auto half = [&](int op, std::size_t plan, int phase) {
+      const std::int64_t ps =
+          priced_[as_index(op)][plan].phases[as_index(phase)].reduce_ps / 2 / tick_ps_;
+      return static_cast<Ticks>(std::min<std::int64_t>(ps, kNever));
+    };
+    for (std::size_t p = held_plans.size(); p-- > 0;) {
+      moves.held[as_index(classes[p])] = held_layout(held_plans[p], tensors[t]->held);
+      if (hands_on_sum(from)) moves.scatter[as_index(classes[p])] = half(from, p, 0);
     }
-    add_moves(held, wanted, gradients, tensors[t]->elements, scratch, table.cost);
+    for (const Wanted* w : columns) {
+      moves.wanted.push_back((*w)[t].first);
+      moves.gradients.push_back((*w)[t].second);
+    }
+    moves.gradient_scatter.resize(columns.size());
+    if (reader.kind == OperatorKind::kLinear)
+      for (std::size_t p = 0; p < table.column.size(); ++p)
+        moves.gradient_scatter[as_index(table.column[p])] = half(to, p, 1);
+    add_moves(moves, scratch, table.cost);
   }
   return table;
 }
 
+/// Of linear operators with one reader: what it sums, the reader may take in parts.
+bool PartitionSearch::hands_on_sum(int op) const {
+  return prices_.graph().operators[as_index(op)].kind == OperatorKind::kLinear && op != kQkvProduct;
+}
+
 /// Both ways, of one tensor.
-void PartitionSearch::add_moves(const std::vector<Layout64>& held,
-                                const std::vector<Layout64>& wanted,
-                                const std::vector<Layout64>& gradients, std::int64_t elements,
-                                TickMatrix& back, TickMatrix& cost) const {
-  const PartitionPrices::MoveTerms terms = prices_.move_terms(elements);
+void PartitionSearch::add_moves(const Moves& moves, TickMatrix& back, TickMatrix& cost) const {
+  const PartitionPrices::MoveTerms terms = prices_.move_terms(moves.elements);
   const double per_tick = 1 / real(tick_ps_);
   const MoveTicks ticks{terms.in_host_latency * per_tick, terms.in_host_unit * per_tick,
                         terms.across_latency * per_tick, terms.across_unit * per_tick};
   const int bits = request_.bits, host_bits = prices_.host_bits();
-  const auto add = [&](const TrafficTable& table, TickMatrix& to) {
-    std::vector<std::int32_t> in_hosts(to.columns), across(to.columns);
-    for (std::size_t f = 0; f < to.rows; ++f) {
+  const auto add = [&](const std::vector<Layout64>& from, const std::vector<Layout64>& to,
+                       const std::vector<Ticks>& scatter, TickMatrix& cells) {
+    const TrafficTable table(from, to, bits, host_bits);
+    std::vector<std::int32_t> in_hosts(to.size()), across(to.size());
+    std::vector<std::size_t> in_parts;  // every device another block
+    for (std::size_t t = 0; t < to.size(); ++t)
+      if (to[t].bits() == bits) in_parts.push_back(t);
+    for (std::size_t f = 0; f < from.size(); ++f) {
       table.from(f, in_hosts, across);
-      add_ticks(ticks, in_hosts, across, {to.row(f), to.columns});
+      add_ticks(ticks, in_hosts, across, {cells.row(f), cells.columns});
+      if (scatter[f] == 0) continue;
+      for (const std::size_t t : in_parts)
+        if (in_hosts[t] + across[t] == 0) cells.row(f)[t] -= scatter[f];
     }
   };
-  add(TrafficTable(held, wanted, bits, host_bits), cost);
+  add(moves.held, moves.wanted, moves.scatter, cost);
   back.rows = cost.columns;
   back.columns = cost.rows;
   back.cells.assign(cost.cells.size(), 0);
-  add(TrafficTable(gradients, held, bits, host_bits), back);
+  add(moves.gradients, moves.held, moves.gradient_scatter, back);
   add_transposed(back, cost);
 }
 
-void PartitionSearch::price_edges() {
+void PartitionSearch::price_tables() {
+  tables_ = {};
   for (std::size_t i = 0; i < tables_.operators.size(); ++i) {
     OperatorTable& op = tables_.operators[i];
     op.class_of = classes_[i];
@@ -248,24 +305,28 @@ void PartitionSearch::price_edges() {
   t.mlp_out_stream = edge(kMlpOutProduct, kStreamOut, scratch);
 }
 
-std::pair<std::int64_t, std::int64_t> PartitionSearch::move_ps(int from, std::size_t from_plan,
-                                                               int to, std::size_t to_plan) const {
-  std::pair<std::int64_t, std::int64_t> sum{0, 0};
+void PartitionSearch::add_moves(int from, std::size_t from_plan, int to, std::size_t to_plan,
+                                OperatorChoice& choice) const {
   const int bits = request_.bits, host_bits = prices_.host_bits();
+  const Operator& reader = prices_.graph().operators[as_index(to)];
   for (const Connection& c : prices_.graph().connections) {
     if (c.from != from || c.to != to) continue;
     const Layout64 held = held_layout(plans_[as_index(from)][from_plan], c.held);
-    const auto [wanted, gradient] = wanted_layouts(prices_.graph().operators[as_index(to)],
-                                                   plans_[as_index(to)][to_plan], c.wanted);
+    const auto [wanted, gradient] = wanted_layouts(reader, plans_[as_index(to)][to_plan], c.wanted);
     const PartitionPrices::MoveTerms terms = prices_.move_terms(c.elements);
-    const auto ps = [&](const Layout64& a, const Layout64& b) {
+    const auto ps = [&](const Layout64& a, const Layout64& b, std::int64_t reduce_ps) {
       const Traffic t = traffic(a, b, bits, host_bits);
+      if (t == Traffic{} && b.bits() == bits) choice.scatter_ps += reduce_ps / 2;
       return static_cast<std::int64_t>(terms.ps(t.in_hosts, t.across_hosts));
     };
-    sum.first += ps(held, wanted);
-    sum.second += ps(gradient, held);
+    const auto reduce_ps = [&](int op, std::size_t plan, std::size_t phase) {
+      return priced_[as_index(op)][plan].phases[phase].reduce_ps;
+    };
+    choice.forward_move_ps +=
+        ps(held, wanted, hands_on_sum(from) ? reduce_ps(from, from_plan, 0) : 0);
+    choice.backward_move_ps +=
+        ps(gradient, held, reader.kind == OperatorKind::kLinear ? reduce_ps(to, to_plan, 1) : 0);
   }
-  return sum;
 }
 
 PartitionAnswer PartitionSearch::answer(const std::vector<LayerPlans>& layers) const {
@@ -285,12 +346,8 @@ PartitionAnswer PartitionSearch::answer(const std::vector<LayerPlans>& layers) c
         choice.name = "to the next";
         choice.price = {};
       }
-      for (int from = 0; from < i; ++from) {
-        const auto [forward, backward] =
-            move_ps(from, as_index(layers[l][as_index(from)]), i, plan);
-        choice.forward_move_ps += forward;
-        choice.backward_move_ps += backward;
-      }
+      for (int from = 0; from < i; ++from)
+        add_moves(from, as_index(layers[l][as_index(from)]), i, plan, choice);
       layer.operators.push_back(std::move(choice));
     }
   }
@@ -306,10 +363,6 @@ std::optional<int> PartitionSearch::plan_of(int op, const Sequence& sequence) co
   const auto at = std::ranges::find(plans, sequence, &Partition::sequence);
   if (at == plans.end()) return std::nullopt;
   return as_int(at - plans.begin());
-}
-
-PartitionAnswer PartitionSearch::best() const {
-  return answer(solve_partition(tables_, request_.layers).layers);
 }
 
 std::optional<PartitionAnswer> PartitionSearch::given(
@@ -333,11 +386,15 @@ std::vector<ConventionalAnswer> PartitionSearch::conventional() const {
       s.resize(as_index(request_.bits), Element{.split = other});
       return s;
     };
-    const Sequence stream = with(kReplicas), columns = with(kOut), rows = with(kIn),
-                   heads = with(kHeads);
-    if (auto answer =
-            given({stream, columns, heads, heads, heads, rows, stream, columns, columns, rows}))
-      all.push_back({1 << data_bits, 1 << (request_.bits - data_bits), std::move(*answer)});
+    const Sequence columns = with(kOut), rows = with(kIn), heads = with(kHeads);
+    const int tensor = 1 << (request_.bits - data_bits);
+    for (const bool split : {false, true}) {
+      if (split && tensor == 1) continue;
+      const Sequence stream = with(split ? kTokens : kReplicas);
+      if (auto answer =
+              given({stream, columns, heads, heads, heads, rows, stream, columns, columns, rows}))
+        all.push_back({1 << data_bits, tensor, split, std::move(*answer)});
+    }
   }
   return all;
 }

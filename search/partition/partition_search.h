@@ -32,6 +32,8 @@ struct OperatorChoice {
   std::string name, sequence;
   OperatorPrice price;
   std::int64_t forward_move_ps = 0, backward_move_ps = 0;  // layout changes of what it reads
+  // of all-reduces of what it reads, and of its input's gradient: what reduce-scatters save
+  std::int64_t scatter_ps = 0;
 };
 /// One layer of several, and how many in a row are like it.
 struct LayerChoice {
@@ -45,9 +47,11 @@ struct PartitionAnswer {
   std::int64_t time_ps = 0;       // forward, backward and gradients of all layers
   std::int64_t memory_bytes = 0;  // a device's, of all layers
 };
-/// Megatron-LM's: batch over `data` devices, features and heads over the others, streams whole.
+/// Megatron-LM's: batch over `data` devices, features and heads over the others; streams whole or,
+/// with sequence parallelism, their tokens over the tensor group.
 struct ConventionalAnswer {
   int data = 1, tensor = 1;
+  bool sequence_parallel = false;
   PartitionAnswer answer;
 };
 
@@ -59,8 +63,8 @@ class PartitionSearch {
   /// fixed operator that there is not, or a sequence outside its space.
   static base::Result<PartitionSearch> make(const costmodel::CostModel& cost,
                                             const PartitionRequest& request);
-  /// Least time + memory_weight * memory, exact to a tick.
-  PartitionAnswer best() const;
+  /// Least time + memory_weight * memory; operators and edges are rounded up to ticks.
+  PartitionAnswer best() const { return answer(best_); }
   /// Every split of the devices that the model admits, fewest data-parallel first.
   std::vector<ConventionalAnswer> conventional() const;
   /// One layer of the given sequences, by plan::LayerOperator up to the last product; none where a
@@ -79,14 +83,21 @@ class PartitionSearch {
   std::optional<int> plan_of(int op, const plan::Sequence& sequence) const;
   void price_operators();
   void choose_tick();
-  void price_edges();
+  void price_tables();
+  bool solve();
   EdgeTable edge(int from, int to, TickMatrix& scratch) const;
-  void add_moves(const std::vector<plan::Layout64>& held, const std::vector<plan::Layout64>& wanted,
-                 const std::vector<plan::Layout64>& gradients, std::int64_t elements,
-                 TickMatrix& back, TickMatrix& cost) const;
-  /// Of all tensors that go from one operator to the other, forward and backward.
-  std::pair<std::int64_t, std::int64_t> move_ps(int from, std::size_t from_plan, int to,
-                                                std::size_t to_plan) const;
+  struct Moves {
+    std::int64_t elements = 0;
+    // [class] layout of the output; [column] what is read, and its gradient
+    std::vector<plan::Layout64> held = {}, wanted = {}, gradients = {};
+    // half of an all-reduce of the output, of the gradient
+    std::vector<Ticks> scatter = {}, gradient_scatter = {};
+  };
+  void add_moves(const Moves& moves, TickMatrix& back, TickMatrix& cost) const;
+  bool hands_on_sum(int op) const;
+  /// Adds what all tensors cost that go from one operator to the other.
+  void add_moves(int from, std::size_t from_plan, int to, std::size_t to_plan,
+                 OperatorChoice& choice) const;
 
   PartitionRequest request_;
   PartitionPrices prices_;
@@ -95,6 +106,7 @@ class PartitionSearch {
   std::vector<std::vector<int>> classes_;            // [operator][plan]
   std::int64_t tick_ps_ = 1;
   LayerTables tables_;
+  std::vector<LayerPlans> best_;
 };
 
 }  // namespace orrery::search

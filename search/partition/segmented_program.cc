@@ -155,6 +155,8 @@ class Halves {
   TickMatrix to_softmax_, core_, tail_, core_tail_, attention_, head_, mlp_tail_, mlp_;
 };
 
+constexpr std::int64_t kUnreached = std::numeric_limits<std::int64_t>::max();
+
 /// Least costs to every layout of a stream, and from which one before.
 struct Front {
   std::vector<std::int64_t> cost;
@@ -162,25 +164,27 @@ struct Front {
 };
 Front follow(const std::vector<std::int64_t>& cost, const OperatorTable& stream,
              const TickMatrix& half) {
-  Front front{std::vector<std::int64_t>(half.columns, std::numeric_limits<std::int64_t>::max()),
+  Front front{std::vector<std::int64_t>(half.columns, kUnreached),
               std::vector<int>(half.columns, -1)};
   for (std::size_t s = 0; s < cost.size(); ++s) {
+    if (cost[s] == kUnreached) continue;
     const Ticks* row = half.row(as_index(stream.class_of[s]));
-    for (std::size_t e = 0; e < half.columns; ++e)
-      if (cost[s] + row[e] < front.cost[e]) {
-        front.cost[e] = cost[s] + row[e];
-        front.before[e] = as_int(s);
-      }
+    for (std::size_t e = 0; e < half.columns; ++e) {
+      if (row[e] >= kNever || cost[s] + row[e] >= front.cost[e]) continue;
+      front.cost[e] = cost[s] + row[e];
+      front.before[e] = as_int(s);
+    }
   }
   return front;
 }
 
 }  // namespace
 
-PartitionProgram solve_partition(const LayerTables& tables, int layers) {
+std::optional<PartitionProgram> solve_partition(const LayerTables& tables, int layers) {
   const OperatorTable& stream = tables.operators[kStreamIn];
   const Halves halves(tables);
-  std::vector<std::int64_t> cost(stream.cost.begin(), stream.cost.end());
+  std::vector<std::int64_t> cost;
+  for (const Ticks own : stream.cost) cost.push_back(own < kNever ? own : kUnreached);
   std::vector<Front> fronts;
   for (int l = 0; l < layers; ++l) {
     fronts.push_back(follow(cost, stream, halves.attention()));
@@ -188,10 +192,12 @@ PartitionProgram solve_partition(const LayerTables& tables, int layers) {
     cost = fronts.back().cost;
   }
   for (std::size_t s = 0; s < cost.size(); ++s)  // the last stream is another layer's
-    if (stream.cost[s] < kNever) cost[s] -= stream.cost[s];
-  PartitionProgram program{.ticks = *std::ranges::min_element(cost), .layers = {}};
+    if (cost[s] != kUnreached) cost[s] -= stream.cost[s];
+  const auto least = std::ranges::min_element(cost);
+  if (*least == kUnreached) return std::nullopt;
+  PartitionProgram program{.ticks = *least, .layers = {}};
   program.layers.resize(as_index(layers));
-  int at = as_int(std::ranges::min_element(cost) - cost.begin());
+  int at = as_int(least - cost.begin());
   std::map<std::array<int, 3>, LayerPlans> known;
   for (int l = layers - 1; l >= 0; --l) {
     LayerPlans& plans = program.layers[as_index(l)];

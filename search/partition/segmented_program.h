@@ -21,6 +21,7 @@
 /// the matrices are classes. Exact in whole ticks: int32, saturated at kNever.
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -56,7 +57,8 @@ struct PartitionProgram {
   std::int64_t ticks = 0;
   std::vector<LayerPlans> layers;
 };
-PartitionProgram solve_partition(const LayerTables& tables, int layers);
+/// Nothing where every choice has a half of kNever or more.
+std::optional<PartitionProgram> solve_partition(const LayerTables& tables, int layers);
 /// Cost of given plans. @pre layers join: one's kStreamOut is the next one's kStreamIn.
 std::int64_t ticks_of(const LayerTables& tables, std::span<const LayerPlans> layers);
 

@@ -102,12 +102,12 @@ TEST(PartitionOracle, RandomTables) {
   int different = 0;
   for (unsigned seed = 0; seed < 150; ++seed) {
     const LayerTables tables = RandomTables(seed).tables();
-    const PartitionProgram one = solve_partition(tables, 1);
+    const PartitionProgram one = solve_partition(tables, 1).value();
     ASSERT_EQ(one.ticks, BruteForce(tables, 1).least()) << "seed " << seed;
     std::size_t pairs = 1;  // combinations of two layers
     for (const OperatorTable& op : tables.operators) pairs *= op.cost.size() * op.cost.size();
     if (pairs > 3'000'000) continue;
-    const PartitionProgram two = solve_partition(tables, 2);
+    const PartitionProgram two = solve_partition(tables, 2).value();
     ASSERT_EQ(two.ticks, BruteForce(tables, 2).least()) << "seed " << seed;
     ++different;
   }
@@ -145,7 +145,7 @@ TEST(PartitionOracle, TwoDevices) {
     const PartitionRequest request{
         .bits = 1, .sequences = 2, .tokens = 256, .layers = 1, .memory_weight = weight};
     const auto search = PartitionSearch::make(cost, request).value();
-    EXPECT_EQ(solve_partition(search.tables(), 1).ticks, BruteForce(search.tables(), 1).least());
+    EXPECT_EQ(solve_partition(search.tables(), 1)->ticks, BruteForce(search.tables(), 1).least());
   }
 }
 

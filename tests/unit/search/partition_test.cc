@@ -67,6 +67,44 @@ TEST_F(PartitionPricing, StreamsOverReplicasComputeTheSame) {
             price(plan::kStreamIn, "B,M,M,M").phases[0].compute_ps);
 }
 
+TEST_F(PartitionPricing, StreamsOnAPrimitiveReduceAsOnItsSplits) {
+  const OperatorPrice skewed = price(plan::kStreamIn, "B,B,P2x2+1"),
+                      split = price(plan::kStreamIn, "B,B,M,K");
+  for (std::size_t phase = 0; phase < 3; ++phase) {
+    EXPECT_EQ(skewed.phases[phase].reduce_ps, split.phases[phase].reduce_ps);
+    EXPECT_EQ(skewed.phases[phase].compute_ps, split.phases[phase].compute_ps);
+  }
+  EXPECT_GT(split.phases[0].reduce_ps, 0);
+}
+
+TEST(PartitionSearch, SequenceParallelismScattersItsSums) {
+  // Tensor groups of eight in a host: two all-reduces a layer and pass become halves, and the
+  // gathers are changes of layout.
+  const costmodel::CostModel cost = cost_of("llama-2-7b", "dgx-a100", 1);
+  const auto search =
+      PartitionSearch::make(cost, {.bits = 3, .sequences = 8, .tokens = 1024}).value();
+  std::vector<ConventionalAnswer> answers = search.conventional();
+  const auto find = [&](bool split) -> const LayerChoice& {
+    const auto at = std::ranges::find_if(answers, [&](const ConventionalAnswer& c) {
+      return c.data == 1 && c.sequence_parallel == split;
+    });
+    return at->answer.layers.front();
+  };
+  std::int64_t reduces = 0, scatters = 0, gathers = 0;
+  for (const OperatorChoice& op : find(true).operators) {
+    if (op.price.state_bytes > 0)
+      reduces += op.price.phases[0].reduce_ps + op.price.phases[1].reduce_ps;
+    scatters += op.scatter_ps;
+    gathers += op.forward_move_ps + op.backward_move_ps;
+  }
+  EXPECT_NEAR(real(scatters), real(reduces) / 2, 8);  // each half rounded down
+  EXPECT_GT(gathers, 0);
+  for (const OperatorChoice& op : find(false).operators) {
+    EXPECT_EQ(op.scatter_ps, 0) << op.name;
+    EXPECT_EQ(op.forward_move_ps + op.backward_move_ps, 0) << op.name;
+  }
+}
+
 class PartitionSearchOf : public testing::TestWithParam<const char*> {};
 // Of large layers, of small ones in which launches and streams weigh most, of grouped heads.
 INSTANTIATE_TEST_SUITE_P(Models, PartitionSearchOf,

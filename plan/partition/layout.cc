@@ -6,12 +6,7 @@
 
 #include "base/check.h"
 #include "base/numbers.h"
-
-#if defined(__x86_64__) && defined(__gnu_linux__)
-#define ORRERY_WIDE __attribute__((target_clones("avx2", "default")))
-#else
-#define ORRERY_WIDE
-#endif
+#include "plan/partition/clones.h"
 
 namespace orrery::plan {
 namespace {
@@ -148,8 +143,9 @@ template <std::size_t kWords>
   }
 }
 
-ORRERY_WIDE void TrafficTable::from(std::size_t h, std::span<std::int32_t> in_hosts,
-                                    std::span<std::int32_t> across) const {
+ORRERY_CLONES("avx2")
+void TrafficTable::from(std::size_t h, std::span<std::int32_t> in_hosts,
+                        std::span<std::int32_t> across) const {
   switch (words_) {
     case 1: return count<1>(h, in_hosts.data(), across.data());
     case 2: return count<2>(h, in_hosts.data(), across.data());

@@ -1,4 +1,3 @@
-
 #include "search/partition/tick_matrix.h"
 
 #include <algorithm>
@@ -8,22 +7,17 @@
 
 #include "base/check.h"
 #include "base/numbers.h"
+#include "plan/partition/clones.h"
 
 namespace orrery::search {
 namespace {
 
 constexpr std::size_t kTogether = 4;  // rows of b that one pass over a row of c reads
 
-#if defined(__x86_64__) && defined(__gnu_linux__)
-#define ORRERY_WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define ORRERY_WIDE
-#endif
-
 using Rows = std::array<const Ticks*, kTogether>;
 
-ORRERY_WIDE void lower(Ticks* c, const Rows& b, const std::array<Ticks, kTogether>& a,
-                       std::size_t columns) {
+ORRERY_CLONES("avx512f", "avx2")
+void lower(Ticks* c, const Rows& b, const std::array<Ticks, kTogether>& a, std::size_t columns) {
   const Ticks *b0 = b[0], *b1 = b[1], *b2 = b[2], *b3 = b[3];
   for (std::size_t j = 0; j < columns; ++j) {
     const Ticks left = std::min(a[0] + b0[j], a[1] + b1[j]);
@@ -32,7 +26,7 @@ ORRERY_WIDE void lower(Ticks* c, const Rows& b, const std::array<Ticks, kTogethe
   }
 }
 
-ORRERY_WIDE Ticks greatest(const Ticks* row, std::size_t columns) {
+ORRERY_CLONES("avx512f", "avx2") Ticks greatest(const Ticks* row, std::size_t columns) {
   Ticks most = 0;
   for (std::size_t j = 0; j < columns; ++j) most = std::max(most, row[j]);
   return most;
@@ -120,8 +114,9 @@ TickMatrix min_plus(const TickMatrix& a, const TickMatrix& unordered) {
   return arranged(c, rows, back);
 }
 
-ORRERY_WIDE void add_ticks(const MoveTicks& terms, std::span<const std::int32_t> in_hosts,
-                           std::span<const std::int32_t> across, std::span<Ticks> ticks) {
+ORRERY_CLONES("avx512f", "avx2")
+void add_ticks(const MoveTicks& terms, std::span<const std::int32_t> in_hosts,
+               std::span<const std::int32_t> across, std::span<Ticks> ticks) {
   for (std::size_t i = 0; i < ticks.size(); ++i) {
     const double near = real(in_hosts[i]), far = real(across[i]);
     const double sum = terms.in_host_part * near + terms.across_part * far +

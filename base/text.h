@@ -20,10 +20,9 @@ namespace orrery::base {
 [[nodiscard]] std::optional<std::string> nearest(std::string_view name,
                                                  std::span<const std::string> candidates);
 
-/// Ready hint: "did you mean 'latency'?"; what the name is part of, of at most 16
-/// candidates; "known
-/// keys: a, b, c" when the list is short (≤ 12); or empty. `what` names the candidates in the
-/// plural.
+/// Ready hint: "did you mean 'latency'?"; else what the name is part of, of at most 16 names; else
+/// "known keys: a, b, c" where the list is short (≤ 12); or empty. `what` names the candidates in
+/// the plural.
 [[nodiscard]] std::string did_you_mean(std::string_view name,
                                        std::span<const std::string> candidates,
                                        std::string_view what = "known keys");

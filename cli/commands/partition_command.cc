@@ -73,8 +73,8 @@ void print_answer(const PartitionAnswer& answer) {
       const auto hidden = [](const search::PhasePrice& p) { return p.moves_ps - p.exposed_ps; };
       const auto busy = [](const search::PhasePrice& p) { return p.compute_ps + p.exposed_ps; };
       fmt::print("  {:<12} {:<14} {:>10} {:>10} {:>10} {:>10} {:>10} {:>12}\n", op.name,
-                 op.sequence, show_or_dash(busy(f)), show_or_dash(busy(b)), show_or_dash(busy(g)),
-                 show_or_dash(hidden(f) + hidden(b) + hidden(g)),
+                 to_string(op.sequence), show_or_dash(busy(f)), show_or_dash(busy(b)),
+                 show_or_dash(busy(g)), show_or_dash(hidden(f) + hidden(b) + hidden(g)),
                  show_or_dash(f.reduce_ps + b.reduce_ps + g.reduce_ps),
                  show_signed(op.forward_move_ps + op.backward_move_ps - op.scatter_ps));
     }
@@ -108,7 +108,7 @@ Json answer_json(const PartitionAnswer& answer) {
                                   {"all_reduce_ps", p.reduce_ps}};
       }
       operators.push_back({{"name", op.name},
-                           {"sequence", op.sequence},
+                           {"sequence", to_string(op.sequence)},
                            {"phases", std::move(phases)},
                            {"state_bytes", op.price.state_bytes},
                            {"stash_bytes", op.price.stash_bytes},
@@ -130,8 +130,7 @@ Json answer_json(const PartitionAnswer& answer) {
 std::string picture_of(const PartitionAnswer& answer) {
   std::vector<DrawnOperator> drawn;
   for (const OperatorChoice& op : answer.layers.front().operators)
-    if (op.price.state_bytes > 0)
-      drawn.push_back({op.name, plan::parse_sequence(op.sequence).value()});
+    if (op.price.state_bytes > 0) drawn.push_back({op.name, op.sequence});
   return draw_partitions(drawn);
 }
 

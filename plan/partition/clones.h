@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Loops that pay for wide registers: compiled for several instruction sets, chosen when the
-/// program starts. Integers, so that all give the same.
+/// program starts. All give the same: integers, and doubles that -ffp-contract=off leaves unfused.
 ///
 /// GCC alone: clang 14 leaves a member function out, and sanitizers are not up yet when the choice
 /// is made.

@@ -59,7 +59,8 @@ LayerGraph layer_graph(const model::ModelSpec& m, std::int64_t sequences, std::i
                      .skews = skews,
                      .least_skew = 1}};
   };
-  const auto linear = [&](std::string_view name, std::int64_t in, std::int64_t out, int out_bits) {
+  const auto linear = [&](std::string_view name, std::int64_t in, std::int64_t out, int out_bits,
+                          model::SegmentKind segment) {
     return Operator{name,
                     OperatorKind::kLinear,
                     in,
@@ -67,7 +68,8 @@ LayerGraph layer_graph(const model::ModelSpec& m, std::int64_t sequences, std::i
                     {.dimensions = {kBatch, kTokens, kIn, kOut},
                      .limits = {b, s, halvings(in), out_bits},
                      .primitives = true,
-                     .skews = skews}};
+                     .skews = skews},
+                    segment};
   };
   const auto attention = [&](std::string_view name, OperatorKind kind) {
     SequenceSpace space{{kBatch, kTokens, kHeads}, {b, s, heads}};
@@ -79,13 +81,13 @@ LayerGraph layer_graph(const model::ModelSpec& m, std::int64_t sequences, std::i
   };
   const std::int64_t hidden = m.hidden, q = m.heads * m.head_dim, mlp_in = m.mlp_in_features();
   g.operators = {stream("stream"),
-                 linear("qkv", hidden, m.qkv_features(), heads),
+                 linear("qkv", hidden, m.qkv_features(), heads, model::SegmentKind::kQkv),
                  attention("scores", OperatorKind::kScores),
                  attention("softmax", OperatorKind::kSoftmax),
                  attention("values", OperatorKind::kValues),
-                 linear("projection", q, hidden, halvings(hidden)),
+                 linear("projection", q, hidden, halvings(hidden), model::SegmentKind::kProjection),
                  stream("stream"),
-                 linear("mlp in", hidden, mlp_in, halvings(m.ffn)),
+                 linear("mlp in", hidden, mlp_in, halvings(m.ffn), model::SegmentKind::kMlpIn),
                  Operator{"activation",
                           OperatorKind::kActivation,
                           mlp_in,
@@ -95,7 +97,7 @@ LayerGraph layer_graph(const model::ModelSpec& m, std::int64_t sequences, std::i
                            .primitives = skews > 0,
                            .skews = skews,
                            .least_skew = 1}},
-                 linear("mlp out", m.ffn, hidden, halvings(hidden)),
+                 linear("mlp out", m.ffn, hidden, halvings(hidden), model::SegmentKind::kMlpOut),
                  stream("stream")};
   g.connections = connections_of(m, sequences, tokens);
   return g;

@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/segment.h"
 #include "model/spec.h"
 #include "plan/partition/partition.h"
 
@@ -57,6 +58,7 @@ struct Operator {
   OperatorKind kind = OperatorKind::kStream;
   std::int64_t in = 0, out = 0;  // features of a linear, of an activation
   SequenceSpace space = {};
+  model::SegmentKind segment = model::SegmentKind::kMlpIn;  // of a linear
 };
 
 /// A tensor that operator `to` reads of operator `from`.

@@ -19,12 +19,6 @@ using plan::Phase;
 using enum plan::Dimension;
 using enum plan::Phase;
 
-SegmentKind segment_of(const plan::Operator& op) {
-  if (op.name == "qkv") return SegmentKind::kQkv;
-  if (op.name == "projection") return SegmentKind::kProjection;
-  return op.name == "mlp in" ? SegmentKind::kMlpIn : SegmentKind::kMlpOut;
-}
-
 /// Sequence with its splits alike: moves depend on where primitives stand alone.
 std::string placement_of(const plan::Partition& p) {
   plan::Sequence sequence = p.sequence();
@@ -76,7 +70,7 @@ PartitionPrices::MoveTerms PartitionPrices::move_terms(std::int64_t elements) co
 
 std::int64_t PartitionPrices::segment_ps(const SegmentShape& s, Phase phase) {
   const auto [known, fresh] = segments_.try_emplace(
-      {as_int(s.kind), as_int(phase), s.sequences, s.tokens, s.in, s.out, s.residual, 0}, 0);
+      {as_int(s.kind), as_int(phase), s.sequences, s.tokens, s.in, s.out, s.residual}, 0);
   if (fresh) known->second = cost_.segment_ps(s, phase);
   return known->second;
 }
@@ -138,7 +132,7 @@ SegmentShape PartitionPrices::shape_of(SegmentKind kind, const plan::Partition& 
 
 void PartitionPrices::price_linear(const plan::Operator& op, const plan::Partition& p,
                                    OperatorPrice& price) {
-  SegmentShape s = shape_of(segment_of(op), p);
+  SegmentShape s = shape_of(op.segment, p);
   s.in = op.in / p.slices(kIn);
   s.out = op.out / p.slices(kOut);
   const std::int64_t t = s.token_count();

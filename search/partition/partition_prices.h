@@ -18,7 +18,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
-#include <memory>
+#include <string>
 #include <vector>
 
 #include "costmodel/cost_model.h"
@@ -51,7 +51,6 @@ class PartitionPrices {
   /// @pre hosts hold a power of two of devices, or all of them.
   PartitionPrices(const costmodel::CostModel& cost, plan::LayerGraph graph, int bits);
   const plan::LayerGraph& graph() const { return graph_; }
-  int bits() const { return bits_; }
   int host_bits() const { return host_bits_; }
 
   OperatorPrice price(const plan::Operator& op, const plan::Partition& partition);
@@ -94,7 +93,7 @@ class PartitionPrices {
   Rate in_host_, across_;
   std::map<std::string, Shifts> shifts_;
   std::map<std::uint32_t, std::map<int, costmodel::PathSummary>> groups_;  // [mask][pattern]
-  std::map<std::array<std::int64_t, 8>, std::int64_t> segments_;
+  std::map<std::array<std::int64_t, 7>, std::int64_t> segments_;
 };
 
 }  // namespace orrery::search

@@ -340,7 +340,7 @@ PartitionAnswer PartitionSearch::answer(const std::vector<LayerPlans>& layers) c
     for (int i = 0; i < kLayerOperators; ++i) {
       const auto plan = as_index(layers[l][as_index(i)]);
       OperatorChoice choice{.name = std::string(prices_.graph().operators[as_index(i)].name),
-                            .sequence = to_string(plans_[as_index(i)][plan].sequence()),
+                            .sequence = plans_[as_index(i)][plan].sequence(),
                             .price = priced_[as_index(i)][plan]};
       if (i == kStreamOut) {  // the next layer's, but for what it reads of this one
         choice.name = "to the next";

@@ -29,7 +29,8 @@ struct PartitionRequest {
 
 /// Of one layer's operator.
 struct OperatorChoice {
-  std::string name, sequence;
+  std::string name;
+  plan::Sequence sequence;
   OperatorPrice price;
   std::int64_t forward_move_ps = 0, backward_move_ps = 0;  // layout changes of what it reads
   // of all-reduces of what it reads, and of its input's gradient: what reduce-scatters save
@@ -59,13 +60,14 @@ class PartitionSearch {
  public:
   /// Errors: kUnsupported for models whose layers differ, have experts or windows, and for formats
   /// below bf16; kInconsistent for devices that the cluster has not, hosts that id bits do not
-  /// split, and extents that do not halve so often; kBadValue for a
-  /// fixed operator that there is not, or a sequence outside its space.
+  /// split, and extents that do not halve so often; kOutOfRange for scores or times beyond
+  /// counting; kBadValue for a fixed operator that there is not, or a sequence outside its space.
   static base::Result<PartitionSearch> make(const costmodel::CostModel& cost,
                                             const PartitionRequest& request);
   /// Least time + memory_weight * memory; operators and edges are rounded up to ticks.
   PartitionAnswer best() const { return answer(best_); }
-  /// Every split of the devices that the model admits, fewest data-parallel first.
+  /// Every split of the devices whose tensor group divides the key heads, fewest data-parallel
+  /// first.
   std::vector<ConventionalAnswer> conventional() const;
   /// One layer of the given sequences, by plan::LayerOperator up to the last product; none where a
   /// sequence is not in an operator's space.
@@ -74,8 +76,6 @@ class PartitionSearch {
   /// Picoseconds of a tick.
   std::int64_t tick_ps() const { return tick_ps_; }
   const LayerTables& tables() const { return tables_; }
-  /// Of operator `op`.
-  const std::vector<plan::Partition>& plans(int op) const { return plans_[as_index(op)]; }
 
  private:
   PartitionSearch(const costmodel::CostModel& cost, const PartitionRequest& request);

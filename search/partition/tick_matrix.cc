@@ -32,10 +32,6 @@ ORRERY_CLONES("avx512f", "avx2") Ticks greatest(const Ticks* row, std::size_t co
   return most;
 }
 
-}  // namespace
-
-namespace {
-
 /// Numbers 0 .. n - 1 in ascending order of a key.
 std::vector<std::size_t> ascending(const std::vector<Ticks>& key) {
   std::vector<std::size_t> order(key.size());
@@ -57,11 +53,15 @@ std::vector<Ticks> least_of_columns(const TickMatrix& m) {
   return least;
 }
 
-TickMatrix arranged(const TickMatrix& m, const std::vector<std::size_t>& rows,
-                    const std::vector<std::size_t>& columns) {
+TickMatrix with_columns(const TickMatrix& m, const std::vector<std::size_t>& columns) {
   TickMatrix to(m.rows, m.columns, 0);
   for (std::size_t r = 0; r < m.rows; ++r)
-    for (std::size_t c = 0; c < m.columns; ++c) to.row(r)[c] = m.row(rows[r])[columns[c]];
+    for (std::size_t c = 0; c < m.columns; ++c) to.row(r)[c] = m.row(r)[columns[c]];
+  return to;
+}
+TickMatrix with_rows(const TickMatrix& m, const std::vector<std::size_t>& rows) {
+  TickMatrix to(m.rows, m.columns, 0);
+  for (std::size_t r = 0; r < m.rows; ++r) std::copy_n(m.row(rows[r]), m.columns, to.row(r));
   return to;
 }
 
@@ -76,9 +76,8 @@ TickMatrix min_plus(const TickMatrix& a, const TickMatrix& unordered) {
   constexpr std::size_t kColumns = 512, kPass = 16, kLook = 64;  // a multiple of kPass
   const std::vector<std::size_t> inner = ascending(least_of_rows(unordered)),
                                  outer = ascending(least_of_columns(unordered));
-  std::vector<std::size_t> rows(a.rows);
-  std::iota(rows.begin(), rows.end(), 0);
-  const TickMatrix from = arranged(a, rows, inner), b = arranged(unordered, inner, outer);
+  const TickMatrix from = with_columns(a, inner),
+                   b = with_columns(with_rows(unordered, inner), outer);
   TickMatrix c(a.rows, b.columns, kNever);
   std::vector<Ticks> worst(c.rows), least(b.rows);
   for (std::size_t left = 0; left < c.columns; left += kColumns) {
@@ -111,7 +110,7 @@ TickMatrix min_plus(const TickMatrix& a, const TickMatrix& unordered) {
   }
   std::vector<std::size_t> back(outer.size());
   for (std::size_t j = 0; j < outer.size(); ++j) back[outer[j]] = j;
-  return arranged(c, rows, back);
+  return with_columns(c, back);
 }
 
 ORRERY_CLONES("avx512f", "avx2")

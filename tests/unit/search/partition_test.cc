@@ -147,7 +147,8 @@ TEST(PartitionSearch, KeepsWhatIsFixed) {
   request.fixed = {{"mlp in", parse_sequence("K,P2x2").value()}};
   const PartitionAnswer answer = PartitionSearch::make(cost, request).value().best();
   const auto& operators = answer.layers.front().operators;
-  EXPECT_EQ(std::ranges::find(operators, "mlp in", &OperatorChoice::name)->sequence, "K,P2x2");
+  EXPECT_EQ(to_string(std::ranges::find(operators, "mlp in", &OperatorChoice::name)->sequence),
+            "K,P2x2");
   request.fixed = {{"mlp inside", {}}};
   EXPECT_FALSE(PartitionSearch::make(cost, request));
   request.fixed = {{"mlp in", parse_sequence("H,P2x2").value()}};

@@ -79,7 +79,8 @@ SUB_ROOMS = {
         ".": set(),
         "text": set(),
         "html": {"text"},
-        "commands": {".", "text", "html"},
+        "tables": {".", "text", "html"},
+        "commands": {".", "text", "html", "tables"},
     },
 }
 # What a sub-room may see of other rooms, where that is less than its room may.

@@ -1,5 +1,5 @@
 // What a row's empty cells mean, and what is said of a wrong one.
-#include "cli/commands/table_row.h"
+#include "cli/tables/table_row.h"
 
 #include "base/file.h"
 #include "tests/support/paths.h"

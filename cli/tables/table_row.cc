@@ -1,4 +1,4 @@
-#include "cli/commands/table_row.h"
+#include "cli/tables/table_row.h"
 
 #include <algorithm>
 #include <array>

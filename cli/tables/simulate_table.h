@@ -1,7 +1,7 @@
 #pragma once
 #include "base/result.h"
-#include "cli/commands/table_row.h"
 #include "cli/inputs.h"
+#include "cli/tables/table_row.h"
 
 namespace orrery::cli {
 

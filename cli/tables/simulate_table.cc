@@ -1,4 +1,4 @@
-#include "cli/commands/simulate_table.h"
+#include "cli/tables/simulate_table.h"
 
 #include <algorithm>
 #include <atomic>

@@ -257,6 +257,31 @@ Result<Options> parse_options(const CommandSpec& command, std::span<const std::s
   return OptionParser(command).parse(args);
 }
 
+std::optional<double> Setting::factor() const {
+  if (!value.ends_with('x')) return std::nullopt;
+  return parse_real(std::string_view(value).substr(0, value.size() - 1));
+}
+
+Result<std::vector<Setting>> parse_settings(std::string_view text) {
+  std::vector<Setting> settings;
+  ErrorSink sink;
+  for (const std::string& entry : split(text, ',')) {
+    const std::size_t equals = entry.find('='), dot = entry.rfind('.', equals);
+    if (equals == std::string::npos || dot == std::string::npos) {
+      sink.add(make_error(kUsage, "'{}' sets nothing", entry)
+                   .with_hint("PART.FIELD=VALUE, as ib.bandwidth=2x or device.memory=96GiB"));
+      continue;
+    }
+    Setting setting{.part = std::string(trim(entry.substr(0, dot))),
+                    .field = std::string(trim(entry.substr(dot + 1, equals - dot - 1))),
+                    .value = std::string(trim(entry.substr(equals + 1)))};
+    if (setting.factor().value_or(1) <= 0)
+      sink.add(make_error(kOutOfRange, "'{}': a factor is above zero", entry));
+    settings.push_back(std::move(setting));
+  }
+  return sink.result(std::move(settings));
+}
+
 namespace {
 
 /// Two columns; a long left one gets a line of its own.

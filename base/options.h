@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -107,6 +108,18 @@ class Options {
 /// required option), kBadValue, kOutOfRange, kBadUnit.
 [[nodiscard]] Result<Options> parse_options(const CommandSpec& command,
                                             std::span<const std::string> args);
+
+/// One number that takes another value: `ib.bandwidth=2x`, `device.memory=96GiB`.
+struct Setting {
+  std::string part, field, value;
+  auto operator<=>(const Setting&) const = default;
+  /// "2x" is 2: so many times what it is.
+  [[nodiscard]] std::optional<double> factor() const;
+  [[nodiscard]] std::string text() const { return part + "." + field + "=" + value; }
+};
+/// "PART.FIELD=VALUE,...". Errors: kUsage (not of this form), kOutOfRange (a factor that is not
+/// above zero).
+[[nodiscard]] Result<std::vector<Setting>> parse_settings(std::string_view text);
 
 /// Text of `--help`: summary, examples first, then the options.
 [[nodiscard]] std::string help_text(const CommandSpec& command);

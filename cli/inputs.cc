@@ -5,6 +5,7 @@
 #include "base/numbers.h"
 #include "base/text.h"
 #include "costmodel/profiles/profiles.h"
+#include "costmodel/profiles/settings.h"
 #include "model/names.h"
 #include "topologies/import/local.h"
 
@@ -59,7 +60,14 @@ std::vector<OptionSpec> price_options() {
                       "for the device or one like it, else datasheet prices)"),
           text_option("software", "NAME|FILE",
                       "what runs the step, on top of what ships for the device: a name of 'orrery "
-                      "list software', or a file (default: by the device's age)")};
+                      "list software', or a file (default: by the device's age)"),
+          set_option()};
+}
+OptionSpec set_option() {
+  return text_option(
+      "set", "PART.FIELD=VALUE,...",
+      "numbers of the machine or its software that are otherwise, as ib.bandwidth=2x, "
+      "device.memory=96GiB, software.overlap_slowdown=1 (docs/commands.md)");
 }
 OptionSpec precision_option() {
   std::vector<std::string> names;
@@ -122,9 +130,18 @@ std::int64_t sequence_of(const base::Options& options) {
   return options.has("sequence-length") ? options.integer("sequence-length") : 0;
 }
 
-Result<Topology> find_cluster(const std::string& name, int hosts, int ranks_wanted) {
+Result<std::vector<base::Setting>> settings_of(const base::Options& options) {
+  if (!options.has("set")) return std::vector<base::Setting>{};
+  return base::parse_settings(options.string("set"));
+}
+
+Result<Topology> find_cluster(const std::string& name, int hosts, int ranks_wanted,
+                              std::span<const base::Setting> settings) {
   const auto copies = as_u32(hosts);
-  if (name == "local" && ranks_wanted > 0) {
+  std::vector<base::Setting> of_machine;
+  std::ranges::copy_if(settings, std::back_inserter(of_machine),
+                       [](const base::Setting& s) { return s.part != costmodel::kSoftwarePart; });
+  if (name == "local" && ranks_wanted > 0 && of_machine.empty()) {
     TRY(topologies::LocalMachine machine, topologies::probe_local_machine());
     const auto wanted = as_u32(ranks_wanted);
     if (wanted > machine.cores) {
@@ -134,8 +151,8 @@ Result<Topology> find_cluster(const std::string& name, int hosts, int ranks_want
     return topologies::local_topology(machine, copies);
   }
   if (name.find('/') != std::string::npos || name.ends_with(".yaml"))
-    return topologies::load_topology(name, copies);
-  return topologies::catalog_topology(name, copies);
+    return topologies::load_topology(name, copies, of_machine);
+  return topologies::catalog_topology(name, copies, of_machine);
 }
 
 Result<void> check_prices(const PriceNames& names) {
@@ -145,19 +162,28 @@ Result<void> check_prices(const PriceNames& names) {
 }
 
 Result<PriceNames> price_names(const base::Options& options) {
-  const PriceNames names{.profile = options.string_or("profile", ""),
-                         .software = options.string_or("software", "")};
+  PriceNames names{.profile = options.string_or("profile", ""),
+                   .software = options.string_or("software", "")};
+  TRY(names.settings, settings_of(options));
   TRY_VOID(check_prices(names));
   return names;
 }
 
 Result<std::optional<model::Profile>> profile_of(const PriceNames& names, const Topology& topology,
                                                  const ModelSpec& model) {
-  if (!names.profile.empty()) return costmodel::find_profile(names.profile, model);
-  TRY(auto profile, costmodel::device_profile(
-                        topology, model, names.software.empty() ? names.usual : names.software));
-  if (!profile && !names.software.empty())
-    return refuse(kUnsupported, "leave --software out: prices are those of the datasheet",
+  std::optional<model::Profile> profile;
+  if (!names.profile.empty()) {
+    TRY(profile, costmodel::find_profile(names.profile, model));
+  } else {
+    TRY(profile, costmodel::device_profile(topology, model,
+                                           names.software.empty() ? names.usual : names.software));
+  }
+  if (profile) TRY_VOID(costmodel::apply_settings(*profile, names.settings));
+  const bool software =
+      !names.software.empty() ||
+      std::ranges::count(names.settings, costmodel::kSoftwarePart, &base::Setting::part) > 0;
+  if (!profile && software)
+    return refuse(kUnsupported, "leave it out: prices are those of the datasheet",
                   "software '{}' goes on top of a measured device, and none is like that of "
                   "cluster '{}'",
                   names.software, topology.name());
@@ -168,7 +194,7 @@ Result<Scene> make_scene(const std::string& model_name, const std::string& clust
                          const PriceNames& prices, model::Precision precision,
                          std::int64_t sequence, int ranks_wanted) {
   TRY(ModelSpec model, model::find_model(model_name));
-  TRY(Topology topology, find_cluster(cluster, hosts, ranks_wanted));
+  TRY(Topology topology, find_cluster(cluster, hosts, ranks_wanted, prices.settings));
   TRY(std::optional<model::Profile> profile, profile_of(prices, topology, model));
   if (sequence == 0) {
     constexpr std::int64_t kLong = 32'768;  // more than most tokens are trained at

@@ -22,8 +22,9 @@ using topologies::Topology;
 base::OptionSpec model_option(bool required);
 base::OptionSpec cluster_option(bool required);
 base::OptionSpec hosts_option();
-/// --profile and --software: where prices come from.
+/// --profile, --software and --set: where prices come from.
 std::vector<base::OptionSpec> price_options();
+base::OptionSpec set_option();
 base::OptionSpec precision_option();
 base::OptionSpec sequence_option();
 base::OptionSpec json_option();
@@ -59,13 +60,18 @@ std::int64_t memory_of(const base::Options& options);
 std::int64_t sequence_of(const base::Options& options);
 
 /// Cluster by catalog name or path. "local" with more ranks than cores: as many devices as ranks,
-/// sharing the cores evenly.
-Result<Topology> find_cluster(const std::string& name, int hosts, int ranks_wanted = 0);
+/// sharing the cores evenly. `settings`: those of software have no effect here.
+Result<Topology> find_cluster(const std::string& name, int hosts, int ranks_wanted = 0,
+                              std::span<const base::Setting> settings = {});
+/// Of --set.
+Result<std::vector<base::Setting>> settings_of(const base::Options& options);
 
 /// Where prices come from: a profile, or what ships for the device under some software; nothing
-/// named: `usual`, and without that what is of the device's time.
+/// named: `usual`, and without that what is of the device's time. Settings change numbers of the
+/// machine or of the software.
 struct PriceNames {
   std::string profile = {}, software = {}, usual = {};
+  std::vector<base::Setting> settings = {};
   bool operator<=>(const PriceNames&) const = default;
 };
 /// Error: kUsage, when both are named: a profile states its own software.

@@ -42,6 +42,7 @@
 
 #include "base/ids.h"
 #include "base/numbers.h"
+#include "base/options.h"
 #include "base/result.h"
 #include "base/units.h"
 #include "topologies/fabric/cluster.h"
@@ -179,10 +180,12 @@ std::string link_name(const Topology& topology, LinkId id);
 /// fabric. Of a file that counts its hosts itself, `hosts` is 1 (what the file says) or their
 /// number. Errors: those of base/config.h; kInconsistent (parts that do not fit, an unreachable
 /// device, hosts > 1 without a fabric), kNotFound (a name that no part has), kOutOfRange (hosts
-/// outside 1 .. kMaxHosts, an index beyond a group).
+/// outside 1 .. kMaxHosts, an index beyond a group). `settings`: numbers that take other values
+/// (import/settings.h).
 inline constexpr uint32_t kMaxHosts = 1'048'576;
 [[nodiscard]] base::Result<Topology> load_topology(const std::filesystem::path& path,
-                                                   uint32_t hosts = 1);
+                                                   uint32_t hosts = 1,
+                                                   std::span<const base::Setting> settings = {});
 
 /// The same from text; `name` stands for the file in diagnostics.
 [[nodiscard]] base::Result<Topology> parse_topology(std::string_view text, std::string_view name,
@@ -190,7 +193,8 @@ inline constexpr uint32_t kMaxHosts = 1'048'576;
 
 /// A topology by name: a file of topologies/catalog/, or "local", this machine (local.h). kNotFound
 /// with a hint.
-[[nodiscard]] base::Result<Topology> catalog_topology(std::string_view name, uint32_t hosts = 1);
+[[nodiscard]] base::Result<Topology> catalog_topology(std::string_view name, uint32_t hosts = 1,
+                                                      std::span<const base::Setting> settings = {});
 
 struct CatalogEntry {
   std::string name;

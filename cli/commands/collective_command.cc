@@ -9,6 +9,7 @@
 #include "cli/inputs.h"
 #include "cli/text/show.h"
 #include "costmodel/collectives/collective_forms.h"
+#include "costmodel/profiles/settings.h"
 #include "sim/network/collective_run.h"
 #include "sim/scenario/scenario.h"
 
@@ -137,8 +138,17 @@ void print_table(const Runs& runs, const costmodel::CollectivePrice& choice,
              show_time(r.time_ps), show_time(runs.without_ps), 100 * runs.cost());
 }
 
+Result<Topology> cluster_of(const Options& o) {
+  TRY(const auto settings, settings_of(o));
+  for (const base::Setting& s : settings)
+    if (s.part == costmodel::kSoftwarePart)
+      return refuse(kUsage, "it is part of a training step",
+                    "'{}': no software runs a collective alone", s.text());
+  return find_cluster(o.string("cluster"), o.count("hosts"), 0, settings);
+}
+
 Result<int> run(const Options& o, const Invocation&) {
-  TRY(const Topology cluster, find_cluster(o.string("cluster"), o.count("hosts")));
+  TRY(const Topology cluster, cluster_of(o));
   TRY(const std::vector<int> ranks, ranks_of(o, as_int(cluster.device_count())));
   std::set<std::string> devices;
   for (const int rank : ranks) devices.insert(cluster.device_model(as_u32(rank)).name);
@@ -208,6 +218,7 @@ Command collective_command() {
        .options =
            {cluster_option(true),
             hosts_option(),
+            set_option(),
             choice_option("op", "OP", op_names(), "operation", "all_reduce"),
             {.name = "bytes",
              .value_name = "BYTES",

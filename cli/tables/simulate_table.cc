@@ -40,14 +40,18 @@ struct Job {
 /// Clusters by name and hosts, each made once. Not for several threads.
 class Clusters {
  public:
+  explicit Clusters(std::span<const base::Setting> settings) : settings_(settings) {}
   Result<const Topology*> get(const std::string& name, std::int64_t hosts) {
     const auto [at, fresh] = known_.try_emplace({name, hosts});
-    if (fresh) at->second = std::make_unique<Result<Topology>>(find_cluster(name, as_int(hosts)));
+    if (fresh)
+      at->second =
+          std::make_unique<Result<Topology>>(find_cluster(name, as_int(hosts), 0, settings_));
     if (!*at->second) return tl::unexpected(at->second->error());
     return &**at->second;
   }
 
  private:
+  std::span<const base::Setting> settings_;
   std::map<std::pair<std::string, std::int64_t>, std::unique_ptr<Result<Topology>>> known_;
 };
 
@@ -193,7 +197,7 @@ Result<int> simulate_table(const TableRequest& request) {
   std::vector<std::string> notes;
   TRY(const TableHeader header, read_table_header(csv.records[0], request.rows_file, notes));
   for (const std::string& note : notes) say("{}\n", note);
-  Clusters clusters;
+  Clusters clusters(request.prices.settings);
   std::vector<Job> jobs = read_jobs(csv, header, request, clusters);
   evaluate(jobs, request);
 

@@ -79,7 +79,7 @@ SUB_ROOMS = {
         ".": set(),
         "text": set(),
         "html": {"text"},
-        "tables": {".", "text", "html"},
+        "tables": {".", "text"},
         "commands": {".", "text", "html", "tables"},
     },
 }

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "topologies/import/import.h"
 #include "topologies/import/local.h"
+#include "topologies/import/settings.h"
 #include "topologies/import/topology_file.h"
 #include "topologies/topology.h"
 
@@ -124,9 +125,11 @@ Result<SlurmImport> slurm_hosts(const std::string& host) {
   return known;
 }
 
-Result<Topology> load_topology(const std::filesystem::path& path, uint32_t hosts) {
+Result<Topology> load_topology(const std::filesystem::path& path, uint32_t hosts,
+                               std::span<const base::Setting> settings) {
   TRY(const Node root, Node::parse_file(path));
-  TRY(const TopologyFile file, complete(root, path.parent_path()));
+  TRY(TopologyFile file, complete(root, path.parent_path()));
+  TRY_VOID(apply_settings(file, settings));
   return build_topology(file, hosts);
 }
 
@@ -136,8 +139,13 @@ Result<Topology> parse_topology(std::string_view text, std::string_view name, ui
   return build_topology(file, hosts);
 }
 
-Result<Topology> catalog_topology(std::string_view name, uint32_t hosts) {
+Result<Topology> catalog_topology(std::string_view name, uint32_t hosts,
+                                  std::span<const base::Setting> settings) {
   if (name == kLocal) {
+    if (!settings.empty())
+      return base::fail(base::make_error(kUnsupported, "'{}' on this machine, which was measured",
+                                         settings.front().text())
+                            .with_hint("write it with 'orrery topology detect', and change that"));
     TRY(const LocalMachine machine, probe_local_machine());
     return local_topology(machine, hosts);
   }
@@ -147,7 +155,7 @@ Result<Topology> catalog_topology(std::string_view name, uint32_t hosts) {
     return base::fail(no_topology(name, names));
   }
   TRY(const auto path, kCatalog.file(name));
-  return load_topology(path, hosts);
+  return load_topology(path, hosts, settings);
 }
 
 std::vector<CatalogEntry> list_catalog() {

@@ -22,6 +22,11 @@ std::vector<Case> wrong_arguments() {
       {"unknown_model", "simulate --model lama-2-7b --cluster dgx-a100"},
       {"unknown_cluster", "simulate --model gpt2 --cluster dgx-a10"},
       {"unknown_key", "simulate --model gpt2 --cluster bad.yaml", {{"bad.yaml", kCluster}}},
+      {"set_unknown_part",
+       "simulate --model gpt2 --cluster dgx-a100 --set ib.bandwith=2x,ethernet.latency=1us"},
+      {"set_of_measured_times",
+       "plan --model llama-2-7b --cluster dgx-a100 --profile llama2-7b-a100-8gpu --set "
+       "device.peak_bf16=2x"},
       {"missing_unit", "plan --model gpt2 --cluster dgx-a100 --memory 36"},
       {"tp_does_not_divide_heads", "simulate --model gpt2 --cluster dgx-a100 --tp 8"},
       {"interleaved_micro_batches",

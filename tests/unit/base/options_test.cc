@@ -155,5 +155,20 @@ Options:
 )");
 }
 
+TEST(Settings, ArePartFieldAndValue) {
+  const auto settings = parse_settings("ib.bandwidth=2x, H100.v2.memory = 96 GiB");
+  ASSERT_TRUE(settings);
+  EXPECT_EQ(*settings,
+            (std::vector<Setting>{{"ib", "bandwidth", "2x"}, {"H100.v2", "memory", "96 GiB"}}));
+  EXPECT_EQ((*settings)[0].factor(), 2.0);
+  EXPECT_FALSE((*settings)[1].factor());
+}
+
+TEST(Settings, OfAnotherFormAreAllFaults) {
+  const auto settings = parse_settings("bandwidth=2x,ib.bandwidth,ib.latency=-1x");
+  ASSERT_FALSE(settings);
+  EXPECT_EQ(settings.error().size(), 3U);
+}
+
 }  // namespace
 }  // namespace orrery::base

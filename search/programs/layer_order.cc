@@ -73,38 +73,38 @@ std::optional<RunOrder> LayerOrder::find(const std::vector<std::int32_t>& counts
   return best_;
 }
 
-bool LayerOrder::every_order_needs_more(std::int64_t spare) const {
+bool LayerOrder::every_order_needs_more(std::int64_t spare) {
+  const auto values = [&](std::size_t c) -> const LayerOption& { return columns_[c].values; };
   const auto count = [&](std::size_t c) { return std::int64_t{(*counts_)[c]}; };
-  const auto gather = [&](std::size_t c) { return columns_[c].values.neighbour_bytes; };
-  struct Run {
-    std::int64_t need = 0;
-    std::size_t column = 0;
-  };
-  std::vector<Run> order;
-  /// From the back, those that need least first: whether one of the last `layers` has no room.
-  const auto stuck = [&](std::int64_t layers) {
-    std::ranges::stable_sort(order, {}, &Run::need);
-    std::int64_t placed = 0, behind = 0;
-    for (const Run& run : order) {
-      if (placed >= layers) break;
-      if (run.need - behind > spare) return true;
-      placed += count(run.column);
-      behind += columns_[run.column].values.stash_bytes * count(run.column);
-    }
-    return false;
-  };
-  std::int64_t gatherers = 0;
+  // Least gathers of two layers: no other than `first` gathers less than `second`.
+  std::int64_t first = kForbidden, second = kForbidden, gatherers = 0;
   for (const std::size_t c : runs_) {
-    std::int64_t ahead = kForbidden;
-    for (const std::size_t other : runs_) {
-      if (gather(other) > 0 && (other != c || count(c) > 1)) ahead = std::min(ahead, gather(other));
-    }
-    order.push_back({columns_[c].values.transient_bytes + ahead, c});
-    if (gather(c) > 0) gatherers += count(c);
+    const std::int64_t bytes = values(c).neighbour_bytes;
+    if (bytes == 0) continue;
+    gatherers += count(c);
+    second = std::min(second, count(c) > 1 ? bytes : std::max(bytes, first));
+    first = std::min(first, bytes);
+    second = std::max(first, second);
   }
-  if (stuck(gatherers - 1)) return true;
-  for (Run& run : order) run.need = columns_[run.column].values.transient_bytes;
-  return stuck(problem_.layers);
+  waiting_.clear();
+  for (const std::size_t c : runs_) {
+    const bool alone = values(c).neighbour_bytes == first && count(c) == 1;
+    waiting_.emplace_back(values(c).transient_bytes + (alone ? second : first), c);
+  }
+  std::ranges::sort(waiting_);  // those that need least first; order among equals is all one
+  std::int64_t placed = 0, behind = 0;
+  for (const auto& [need, c] : waiting_) {
+    if (placed >= gatherers - 1) break;
+    if (need - behind > spare) return true;
+    placed += count(c);
+    behind += values(c).stash_bytes * count(c);
+  }
+  behind = 0;
+  for (std::size_t r = runs_.size(); r-- > 0;) {  // least transients first
+    if (values(runs_[r]).transient_bytes - behind > spare) return true;
+    behind += values(runs_[r]).stash_bytes * count(runs_[r]);
+  }
+  return false;
 }
 
 /// need' of the header, what the run's successor adds to the last forward left out.

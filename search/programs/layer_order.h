@@ -20,6 +20,7 @@
 /// the cheapest path ends the search. Sets are small: every further layout costs a transition.
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "search/programs/layer_program.h"
@@ -77,7 +78,7 @@ class LayerOrder {
   /// backward: from the back, one of them fits when t + least g of another <= spare + Σ σ behind
   /// it. Any layer fits when t <= spare + Σ σ behind it at least. Every layer that fits leaves
   /// more room for the rest, so that placing those that need least first gets farthest.
-  [[nodiscard]] bool every_order_needs_more(std::int64_t spare) const;
+  [[nodiscard]] bool every_order_needs_more(std::int64_t spare);
   /// Orders that the check may refuse before a count vector is given up.
   static constexpr int kRefusals = 8;
   static constexpr int kNodes = 1000;         // of the search over orders, likewise
@@ -95,6 +96,7 @@ class LayerOrder {
   std::vector<std::size_t> runs_;   // columns used, larger transients first
   std::vector<std::int32_t> left_;  // [layout] runs not yet placed
   std::vector<bool> placed_;        // [index in runs_]
+  std::vector<std::pair<std::int64_t, std::size_t>> waiting_;  // what a run needs, its column
   std::int64_t spare_ = 0, least_need_ = 0, least_path_ = 0;
   RunOrder trail_, best_;
   int refused_ = 0, nodes_ = 0;

@@ -99,12 +99,14 @@ class OptionParser {
     const auto& spec = *std::ranges::find_if(
         command_.options, [&](const auto& s) { return s.name == option.string_key; });
     auto& value = out_.values_.find(spec.name)->second;
-    if (value.given && spec.type != OptionType::kFlag) {
+    if (value.given && spec.type != OptionType::kFlag && !spec.repeated) {
       usage(fmt::format("option '--{}' is given twice", spec.name));
       return;
     }
     value.given = value.present = true;
-    if (!option.value.empty()) value.text = option.value.front();
+    if (option.value.empty()) return;
+    value.text = option.value.front();
+    if (spec.repeated) value.texts.push_back(value.text);
   }
 
   void unknown(const std::string& token) {
@@ -319,6 +321,7 @@ std::string help_text(const CommandSpec& command) {
     if (!spec.choices.empty()) right += fmt::format(" ({})", join(spec.choices, ", "));
     if (!spec.default_value.empty()) right += fmt::format(" [{}]", spec.default_value);
     if (spec.required) right += " (required)";
+    if (spec.repeated) right += " (may be repeated)";
     out += help_row(left, trim(right));
   }
   out += help_row("--help", "this text");

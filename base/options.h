@@ -44,7 +44,8 @@ struct OptionSpec {
   std::vector<std::string> choices = {};  ///< kString only: the allowed values; empty = any
   std::string help = {};
   bool required = false;
-  bool hidden = false;  ///< works, but --help does not show it
+  bool hidden = false;    ///< works, but --help does not show it
+  bool repeated = false;  ///< kString only: may be given several times
 };
 
 struct CommandSpec {
@@ -76,6 +77,12 @@ class Options {
   [[nodiscard]] std::string string_or(std::string_view name, std::string fallback) const {
     return has(name) ? string(name) : std::move(fallback);
   }
+  /// As it was typed, or the default, of any type but a flag; empty without one.
+  [[nodiscard]] const std::string& text(std::string_view name) const { return value(name).text; }
+  /// Of a repeated option, in the order given.
+  [[nodiscard]] const std::vector<std::string>& strings(std::string_view name) const {
+    return value(name).texts;
+  }
   /// The rest: @pre has(name).
   [[nodiscard]] const std::string& string(std::string_view name) const;  ///< also positionals
   [[nodiscard]] std::int64_t integer(std::string_view name) const;
@@ -93,6 +100,7 @@ class Options {
     bool given = false;
     bool present = false;
     std::string text = {};
+    std::vector<std::string> texts = {};  // of a repeated one
     std::int64_t integer = 0;
     double real = 0.0;  // also bytes and seconds
   };

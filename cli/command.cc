@@ -15,13 +15,15 @@
 namespace orrery::cli {
 
 std::span<const Command> commands() {
-  static const std::array kCommands{plan_command(),     simulate_command(),  explain_command(),
-                                    train_command(),    calibrate_command(), compare_command(),
-                                    validate_command(), partition_command(), solve_command(),
-                                    import_command(),   check_command(),     collective_command(),
-                                    topology_command(), list_command()};
+  static const std::array kCommands{plan_command(),       sweep_command(),    simulate_command(),
+                                    explain_command(),    train_command(),    calibrate_command(),
+                                    compare_command(),    validate_command(), partition_command(),
+                                    solve_command(),      import_command(),   check_command(),
+                                    collective_command(), topology_command(), list_command()};
   return kCommands;
 }
+
+std::string_view version() { return ORRERY_VERSION; }
 
 namespace {
 
@@ -55,7 +57,7 @@ int run_command(const std::vector<std::string>& arguments) {
     return arguments.empty() ? 1 : 0;
   }
   if (arguments[0] == "--version") {
-    fmt::print("orrery {}\n", ORRERY_VERSION);
+    fmt::print("orrery {}\n", version());
     return 0;
   }
   std::vector<std::string> names;

@@ -24,6 +24,7 @@ struct Command {
 std::span<const Command> commands();
 
 Command plan_command();
+Command sweep_command();
 Command simulate_command();
 Command explain_command();
 Command train_command();
@@ -37,6 +38,9 @@ Command check_command();
 Command topology_command();
 Command collective_command();
 Command list_command();
+
+/// Of this program: "0.1.0".
+std::string_view version();
 
 /// Parses and runs; prints diagnostics to stderr; returns the exit code of the process.
 int run_program(const std::vector<std::string>& arguments);

@@ -12,7 +12,7 @@ torch_version=2.11.0
 cuda_wheels=("nvidia-cuda-runtime==13.0.*" "nvidia-cuda-cupti==13.0.*")
 packages=(g++ clang clang-format cmake ninja-build ccache mold pkg-config git python3 python3-venv
   libyaml-dev nlohmann-json3-dev libexpected-dev libfmt-dev libboost-graph-dev libboost-program-options-dev
-  libxxhash-dev libpugixml-dev libhwloc-dev libjemalloc-dev libopenmpi-dev openmpi-bin
+  libxxhash-dev libpugixml-dev libsqlite3-dev libhwloc-dev libjemalloc-dev libopenmpi-dev openmpi-bin
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev libglpk-dev libsimgrid-dev)
 
 install_packages() {

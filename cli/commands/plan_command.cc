@@ -5,47 +5,14 @@
 #include "base/numbers.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/inputs.h"
+#include "cli/plan_question.h"
 #include "cli/text/show.h"
-#include "search/loop/planner.h"
-#include "search/loop/targets.h"
 #include "search/proof/certificate_json.h"
 #include "search/space/space_text.h"
 
 namespace orrery::cli {
 
 namespace {
-
-std::string names_of(const std::vector<search::SpaceWord>& words) {
-  std::vector<std::string> names;
-  for (const search::SpaceWord& w : words) names.emplace_back(w.name);
-  return base::join(names, ", ");
-}
-
-std::vector<std::string> target_names() {
-  std::vector<std::string> names;
-  for (const search::Target& t : search::targets()) names.emplace_back(t.name);
-  return names;
-}
-
-/// The space of --space and --fix, with the faults of both.
-Result<search::Space> space_of(const Options& options, std::int64_t sequence) {
-  base::ErrorSink sink;
-  search::Space space = search::usual_space(sequence);
-  space.tensor_overlap = space.recompute_operator =
-      options.has("target");  // where the target has it
-  if (options.has("space"))
-    space = sink.take(search::restrict_to_dimensions(options.string("space"), space), space);
-  if (options.has("fix"))
-    space = sink.take(search::fix_values(options.string("fix"), space), space);
-  return sink.result(space);
-}
-
-Result<std::optional<search::Target>> target_of(const Options& options) {
-  if (!options.has("target")) return std::nullopt;
-  TRY(const search::Target target, search::find_target(options.string("target")));
-  return target;
-}
 
 /// One line on a terminal, after half a second: rate, incumbent, bound.
 class ProgressLine {
@@ -160,27 +127,16 @@ Result<void> check_certificate(const search::PlanAnswer& answer, const CostModel
 
 Result<int> run(const Options& options, const Invocation&) {
   const Stopwatch watch;
-  const int hosts = options.count("hosts");
-  TRY(const auto target, target_of(options));
-  TRY(PriceNames prices, price_names(options));
-  if (target) prices.usual = target->software;
-  TRY(const Scene scene, make_scene(options.string("model"), options.string("cluster"), hosts,
-                                    prices, precision_of(options), sequence_of(options)));
-  search::PlanRequest request;
-  TRY(request.space, space_of(options, scene.cost.options().sequence));
-  request.cluster = options.string("cluster");
-  request.hosts = hosts;
-  request.memory_bytes = memory_of(options);
-  request.global_batch = options.integer("global-batch");
+  TRY(PlanQuestion question, question_of(options));
+  const Scene& scene = question.scene;
+  search::PlanRequest& request = question.request;
   request.top = options.count("top");
   request.threads = options.count("threads");
-  request.max_states = static_cast<std::uint64_t>(options.integer("max-states"));
   // The certificate of a document states its multipliers; a person asks for the check.
   request.multipliers = options.flag("check") || options.flag("json");
   ProgressLine progress;
   request.on_progress = [&](const search::Progress& p) { progress(p); };
-  TRY(const search::PlanAnswer answer, target ? search::find_plan_for(*target, scene.cost, request)
-                                              : search::find_plan(scene.cost, request));
+  TRY(const search::PlanAnswer answer, answer_to(question));
   progress.clear();
   std::optional<double> seconds;
   if (options.flag("timing")) seconds = watch.seconds();
@@ -224,27 +180,14 @@ Command plan_command() {
                      "--target megatron",
                      "the best that Megatron-LM can run with tp 2"}},
        .options = joined(
-           {{model_option(true), cluster_option(true), hosts_option(), memory_option(),
-             global_batch_option(), sequence_option(), precision_option()},
-            price_options(),
+           {question_options(true),
             {integer_option("top", "K", {1, 1000},
                             "plans that are simulated in full, the answer first", "1"),
              threads_option("simulate candidates in parallel"),
-             integer_option("max-states", "N", {0},
-                            "stop after so many states of the dynamic program, with a certified "
-                            "gap (0: never)",
-                            "20000000"),
              flag_option(
                  "check",
                  "recompute the certificate by the independent checker: cost, memory, and the "
                  "bound and gap of its multipliers"),
-             text_option("space", "D,...",
-                         "only these dimensions: " + names_of(search::space_dimensions())),
-             text_option("fix", "K=V,...",
-                         "fixed values: " + names_of(search::space_keys()) +
-                             "; as tp=8,pp=2,recompute=none"),
-             choice_option("target", "T", target_names(),
-                           "only what this framework can run (docs/commands.md)"),
              text_option("out", "FILE", "write the best plan (orrery.plan/1)"), timing_option(),
              json_option()}})},
       run};

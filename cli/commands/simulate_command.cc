@@ -305,10 +305,7 @@ Result<Prediction> predict(const Options& o, const Subject& subject, const plan:
   const CostModel& cost = subject.scene.cost;
   TRY(const std::optional<sim::Scenario> scenario, scenario_of(o, cost.topology()));
   const sim::SimOptions show{.timeline = o.has("trace"), .picture = o.has("html")};
-  Prediction p{.report = {},
-               .scenario = {},
-               .goodput = {},
-               .doubt = {costmodel::uncertainty_of(cost, subject.plan), {}}};
+  Prediction p{.report = {}, .scenario = {}, .goodput = {}, .doubt = {}};
   if (scenario) {
     const int draws = o.has("monte-carlo") ? o.count("monte-carlo") : 0;
     TRY(Jobs jobs, jobs_of(o, subject, program, *scenario));
@@ -321,9 +318,7 @@ Result<Prediction> predict(const Options& o, const Subject& subject, const plan:
   } else {
     TRY(p.report, sim::simulate(program, cost, show));
   }
-  const costmodel::Uncertainty& u = p.doubt.uncertainty;
-  TRY(const costmodel::Band band, costmodel::band_of(cost, subject.plan, u.spread));
-  p.doubt.band = u.widened(band);
+  TRY(p.doubt, doubt_of(subject.plan, cost));
   if (const auto failures = failures_of(o, scenario)) {
     const std::uint64_t seed = scenario && !o.given("seed")
                                    ? scenario->jitter.seed

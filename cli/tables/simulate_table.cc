@@ -11,7 +11,6 @@
 #include "base/text.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
-#include "costmodel/uncertainty/uncertainty.h"
 #include "plan/lowering/lower.h"
 #include "plan/program/expand.h"
 #include "sim/simulate.h"
@@ -80,9 +79,8 @@ class Worker {
                  .mfu = report.mfu,
                  .band = {}};
     if (request_.bands) {
-      const costmodel::Uncertainty u = costmodel::uncertainty_of(*cost_, plan);
-      TRY(const costmodel::Band band, costmodel::band_of(*cost_, plan, u.spread));
-      e.band = u.widened(band);
+      TRY(const Doubt doubt, doubt_of(plan, *cost_));
+      e.band = doubt.band;
     }
     e.limit_bytes = request_.memory_limit_bytes > 0 ? request_.memory_limit_bytes
                                                     : job.cluster->device_model(0).memory_bytes;

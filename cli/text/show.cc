@@ -230,6 +230,13 @@ Json origin_json(const CostModel& cost, const Doubt& doubt) {
   return j;
 }
 
+base::Result<Doubt> doubt_of(const Plan& plan, const CostModel& cost) {
+  Doubt doubt{costmodel::uncertainty_of(cost, plan), {}};
+  TRY(const costmodel::Band band, costmodel::band_of(cost, plan, doubt.uncertainty.spread));
+  doubt.band = doubt.uncertainty.widened(band);
+  return doubt;
+}
+
 base::Result<AnswerDoubt> doubt_of(const search::PlanAnswer& answer, const CostModel& cost) {
   constexpr std::size_t kDrawn = 3;
   const Plan& best = answer.candidates.front().plan;

@@ -35,6 +35,7 @@ struct Doubt {
   costmodel::Uncertainty uncertainty;
   costmodel::Band band;
 };
+base::Result<Doubt> doubt_of(const Plan& plan, const CostModel& cost);
 /// "-7.3 %, +8.2 %".
 std::string percents(const costmodel::Band& band);
 /// "band: 3.71 s to 4.37 s (-7.3 %, +8.2 %: why)": where the step time lies with a chance of 80 %.

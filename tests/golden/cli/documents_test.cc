@@ -55,6 +55,18 @@ TEST_F(Documents, OfMixturesPipelinesAndScenariosMatchTheirSchemas) {
       "simulation.json");
 }
 
+TEST_F(Documents, OfASweepMatchTheirSchema) {
+  expect_document(
+      "sweep --model gpt2-tiny --cluster dgx-1-v100 --vary global-batch=8..32 --vary "
+      "memory=1KiB,1GiB --json",
+      "sweep.json");
+  expect_document("sweep --model gpt2-tiny --cluster dgx-1-v100 --vary memory=1KiB --json",
+                  "sweep.json", 2);
+  expect_document("plan --model gpt2-tiny --cluster dgx-1-v100 --out plan.json --json",
+                  "answer.json");
+  expect_document("sweep --plan plan.json --vary nvlink.bandwidth=0.5x,2x --json", "sweep.json");
+}
+
 TEST_F(Documents, WithoutAPlanMatchTheirSchemas) {
   expect_document("plan --model llama-2-7b --cluster rtx-titan-pcie --memory 2GiB --json",
                   "answer.json", 2);

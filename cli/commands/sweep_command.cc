@@ -1,0 +1,145 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <mutex>
+#include <thread>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/numbers.h"
+#include "cli/command.h"
+#include "cli/plan_question.h"
+#include "cli/tables/point_store.h"
+#include "cli/tables/sweep_report.h"
+#include "cli/text/show.h"
+
+namespace orrery::cli {
+
+namespace {
+
+/// Options that a held plan leaves open.
+std::vector<base::OptionSpec> held_options() {
+  return joined({{model_option(false), cluster_option(false), hosts_option(), memory_option()},
+                 price_options()});
+}
+
+Result<SweepBase> base_of(const Options& o) {
+  SweepBase base{
+      .options = o.has("plan") ? held_options() : question_options(true), .given = o, .held = {}};
+  if (!o.has("plan")) return base;
+  for (const base::OptionSpec& option : question_options(false)) {
+    const bool open = std::ranges::count(base.options, option.name, &base::OptionSpec::name) > 0;
+    if (o.given(option.name) && !open)
+      return refuse(kUsage, "leave one of them out", "--{} beside --plan, which states it",
+                    option.name);
+  }
+  TRY(base.held, plan::load_plan(o.string("plan")));
+  return base;
+}
+
+/// "12 of 64 points", on a terminal, after half a second.
+class PointProgress {
+ public:
+  explicit PointProgress(std::size_t total) : total_(total) {}
+  void one_more() {
+    const std::lock_guard lock(mutex_);
+    ++done_;
+    if (!terminal_ || watch_.seconds() < 0.5) return;
+    say("\r{} of {} points, {:.0f} s   ", done_, total_, watch_.seconds());
+    std::fflush(stderr);
+    shown_ = true;
+  }
+  void clear() const {
+    if (shown_) say("\r{:60}\r", "");
+  }
+
+ private:
+  std::mutex mutex_;
+  Stopwatch watch_;
+  std::size_t total_, done_ = 0;
+  bool terminal_ = isatty(STDERR_FILENO) != 0, shown_ = false;
+};
+
+std::vector<PointResult> run_points(const SweepBase& base, const std::vector<Assignment>& points,
+                                    PointStore* store, int threads) {
+  std::vector<PointResult> results(points.size());
+  std::atomic<std::size_t> next{0};
+  PointProgress progress(points.size());
+  const auto work = [&] {
+    for (std::size_t i = next++; i < points.size(); i = next++) {
+      results[i] = run_point(base, points[i], store);
+      progress.one_more();
+    }
+  };
+  {
+    std::vector<std::jthread> helpers;
+    for (int t = 1; t < std::min<int>(threads, as_int(points.size())); ++t)
+      helpers.emplace_back(work);
+    work();
+  }
+  progress.clear();
+  return results;
+}
+
+/// 1: a point is faulty; 2: nothing fits anywhere.
+int exit_code_of(const std::vector<PointResult>& results) {
+  if (std::ranges::count(results, PointStatus::kError, &PointResult::status) > 0) return 1;
+  return std::ranges::count(results, PointStatus::kOk, &PointResult::status) > 0 ? 0 : 2;
+}
+
+Result<int> run(const Options& o, const Invocation&) {
+  Sweep sweep;
+  TRY(const SweepBase base, base_of(o));
+  TRY(sweep.axes, parse_axes(o.strings("vary")));
+  TRY_VOID(check_axes(base, sweep.axes));
+  TRY(sweep.points, points_of(sweep.axes));
+  std::optional<PointStore> store;
+  if (o.has("store")) {
+    TRY(store, PointStore::open(o.string("store")));
+  }
+  const int threads = o.has("threads") ? o.count("threads")
+                                       : as_int(std::max(1U, std::thread::hardware_concurrency()));
+  sweep.results = run_points(base, sweep.points, store ? &*store : nullptr, threads);
+  if (o.has("out")) TRY_VOID(base::write_file_atomic(o.string("out"), to_csv(sweep)));
+  if (o.flag("json"))
+    print_json(to_json(sweep));
+  else
+    fmt::print("{}", to_text(sweep));
+  if (o.has("out")) say("table written to {}\n", o.string("out"));
+  return exit_code_of(sweep.results);
+}
+
+}  // namespace
+
+Command sweep_command() {
+  base::OptionSpec vary = required(text_option(
+      "vary", "NAME=V,V,...",
+      "an axis: an option above or PART.FIELD of --set, and its values; 1..512 doubles, 8..64:8 "
+      "adds; hosts:global-batch=1:64,2:128 varies two together (docs/commands.md)"));
+  vary.repeated = true;
+  return {
+      {.name = "sweep",
+       .summary = "find the fastest plan at every point of a grid, or hold one plan there",
+       .examples = {{"orrery sweep --model llama-3-70b --cluster dgx-h100 --sequence-length "
+                     "8192 --global-batch 1024 --vary hosts=1..512",
+                     "how it scales from 8 to 4,096 GPUs"},
+                    {"orrery sweep --model llama-3-70b --hosts 16 --sequence-length 8192 "
+                     "--global-batch 1024 --vary cluster=dgx-a100,dgx-h100,dgx-b200 --vary "
+                     "ib.bandwidth=1x,2x",
+                     "which of three clusters, and whether twice the network helps"},
+                    {"orrery sweep --plan plan.json --vary nvlink.bandwidth=0.5x,1x,2x",
+                     "what links do to a plan that stays"}},
+       .options = joined(
+           {question_options(false),
+            {vary, text_option("plan", "FILE", "hold this plan instead of searching"),
+             text_option("store", "FILE",
+                         "keep results of finished points (SQLite): a sweep that was stopped "
+                         "goes on where it was"),
+             integer_option("threads", "N", {1, 256}, "points in parallel (default: all cores)"),
+             text_option("out", "FILE.csv", "write the table as CSV"), json_option()}})},
+      run};
+}
+
+}  // namespace orrery::cli

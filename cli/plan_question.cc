@@ -1,0 +1,83 @@
+#include "cli/plan_question.h"
+
+#include "base/text.h"
+#include "search/space/space_text.h"
+
+namespace orrery::cli {
+namespace {
+
+std::string names_of(const std::vector<search::SpaceWord>& words) {
+  std::vector<std::string> names;
+  for (const search::SpaceWord& w : words) names.emplace_back(w.name);
+  return base::join(names, ", ");
+}
+
+std::vector<std::string> target_names() {
+  std::vector<std::string> names;
+  for (const search::Target& t : search::targets()) names.emplace_back(t.name);
+  return names;
+}
+
+/// The space of --space and --fix, with the faults of both.
+Result<search::Space> space_of(const base::Options& options, std::int64_t sequence) {
+  base::ErrorSink sink;
+  search::Space space = search::usual_space(sequence);
+  space.tensor_overlap = space.recompute_operator =
+      options.has("target");  // where the target has it
+  if (options.has("space"))
+    space = sink.take(search::restrict_to_dimensions(options.string("space"), space), space);
+  if (options.has("fix"))
+    space = sink.take(search::fix_values(options.string("fix"), space), space);
+  return sink.result(space);
+}
+
+Result<std::optional<search::Target>> target_of(const base::Options& options) {
+  if (!options.has("target")) return std::nullopt;
+  TRY(const search::Target target, search::find_target(options.string("target")));
+  return target;
+}
+
+}  // namespace
+
+std::vector<base::OptionSpec> question_options(bool needed) {
+  return joined(
+      {{model_option(needed), cluster_option(needed), hosts_option(), memory_option(),
+        global_batch_option(), sequence_option(), precision_option()},
+       price_options(),
+       {integer_option("max-states", "N", {0},
+                       "stop after so many states of the dynamic program, with a certified gap (0: "
+                       "never)",
+                       "20000000"),
+        text_option("space", "D,...",
+                    "only these dimensions: " + names_of(search::space_dimensions())),
+        text_option(
+            "fix", "K=V,...",
+            "fixed values: " + names_of(search::space_keys()) + "; as tp=8,pp=2,recompute=none"),
+        choice_option("target", "T", target_names(),
+                      "only what this framework can run (docs/commands.md)")}});
+}
+
+Result<PlanQuestion> question_of(const base::Options& options) {
+  const int hosts = options.count("hosts");
+  TRY(const auto target, target_of(options));
+  TRY(PriceNames prices, price_names(options));
+  if (target) prices.usual = target->software;
+  TRY(Scene scene, make_scene(options.string("model"), options.string("cluster"), hosts, prices,
+                              precision_of(options), sequence_of(options)));
+  search::PlanRequest request;
+  TRY(request.space, space_of(options, scene.cost.options().sequence));
+  request.cluster = options.string("cluster");
+  request.hosts = hosts;
+  request.memory_bytes = memory_of(options);
+  request.global_batch = options.integer("global-batch");
+  request.max_states = static_cast<std::uint64_t>(options.integer("max-states"));
+  return PlanQuestion{target, std::move(scene), std::move(request)};
+}
+
+Result<search::PlanAnswer> answer_to(const PlanQuestion& question) {
+  const auto& [target, scene, request] = question;
+  return target ? search::find_plan_for(*target, scene.cost, request)
+                : search::find_plan(scene.cost, request);
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,23 @@
+#pragma once
+/// What `plan` asks of the search, and `sweep` at each of its points.
+#include <optional>
+#include <vector>
+
+#include "cli/inputs.h"
+#include "search/loop/planner.h"
+#include "search/loop/targets.h"
+
+namespace orrery::cli {
+
+struct PlanQuestion {
+  std::optional<search::Target> target;
+  Scene scene;
+  search::PlanRequest request;
+};
+
+/// Rows that state it. `needed`: a model and a cluster must be given.
+std::vector<base::OptionSpec> question_options(bool needed);
+Result<PlanQuestion> question_of(const base::Options& options);
+Result<search::PlanAnswer> answer_to(const PlanQuestion& question);
+
+}  // namespace orrery::cli

@@ -1,0 +1,203 @@
+#include "cli/tables/sweep_point.h"
+
+#include <algorithm>
+
+#include "base/json.h"
+#include "base/numbers.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/plan_question.h"
+#include "cli/tables/point_store.h"
+#include "cli/text/show.h"
+#include "plan/lowering/lower.h"
+
+namespace orrery::cli {
+namespace {
+
+constexpr std::array<std::string_view, 3> kStatuses{"ok", "infeasible", "error"};
+
+bool is_option(const SweepBase& base, const std::string& name) {
+  return std::ranges::count(base.options, name, &base::OptionSpec::name) > 0;
+}
+
+/// The command line of one point: what is given, but for what the point says.
+std::vector<std::string> arguments_of(const SweepBase& base, const Assignment& point) {
+  std::vector<std::string> arguments;
+  std::string settings = base.given.given("set") ? base.given.text("set") : "";
+  const auto add = [&](const std::string& name, const std::string& value) {
+    if (name == "set") return;
+    arguments.push_back("--" + name);
+    arguments.push_back(value);
+  };
+  for (const base::OptionSpec& option : base.options) {
+    const bool varied = std::ranges::count(point, option.name, &Assignment::value_type::first) > 0;
+    if (!varied && base.given.given(option.name)) add(option.name, base.given.text(option.name));
+  }
+  for (const auto& [name, value] : point) {
+    if (is_option(base, name))
+      add(name, value);
+    else
+      settings += fmt::format("{}{}={}", settings.empty() ? "" : ",", name, value);
+  }
+  if (!settings.empty()) arguments.insert(arguments.end(), {"--set", settings});
+  return arguments;
+}
+
+void add_report(const plan::Plan& plan, const sim::SimReport& report, const CostModel& cost,
+                PointResult& result) {
+  result.step_ps = report.step_time_ps;
+  result.tokens = plan.global_batch * plan.sequence;
+  result.devices = cost.topology().device_count();
+  result.peak_bytes = worst_peak(report);
+  result.mfu = report.mfu;
+  result.flops_per_s_device = report.model_flops_per_s_rank;
+  result.plan = one_line(plan);
+}
+
+void add_band(const Doubt& doubt, PointResult& result) {
+  result.band_low = doubt.band.low;
+  result.band_high = doubt.band.high;
+}
+
+std::string lack(std::int64_t bytes) { return fmt::format("needs {} more", show_bytes(bytes)); }
+
+std::string lack(const search::PlanAnswer& answer) {
+  if (answer.status != search::Status::kInfeasible)
+    return "the limit of effort ended the search before it found a plan";
+  if (answer.shortfall_bytes > 0) return lack(answer.shortfall_bytes);
+  return "no strategy divides model and batch";
+}
+
+Result<PointResult> search_point(const PlanQuestion& question) {
+  const CostModel& cost = question.scene.cost;
+  TRY(const search::PlanAnswer answer, answer_to(question));
+  PointResult result;
+  result.limit_bytes = answer.certificate.memory_limit_bytes;
+  result.devices = cost.topology().device_count();
+  if (answer.candidates.empty()) {
+    result.status = PointStatus::kInfeasible;
+    result.message = lack(answer);
+    return result;
+  }
+  const search::Candidate& best = answer.candidates.front();
+  result.status = PointStatus::kOk;
+  add_report(best.plan, best.report, cost, result);
+  TRY(const Doubt doubt, doubt_of(best.plan, cost));
+  add_band(doubt, result);
+  result.gap = answer.certificate.gap;
+  return result;
+}
+
+Result<PointResult> hold_point(const plan::Plan& plan, const Scene& scene, std::int64_t memory) {
+  const CostModel& cost = scene.cost;
+  TRY(const plan::Program program, plan::lower(plan, scene.model));
+  TRY(const sim::SimReport report, sim::simulate(program, cost));
+  PointResult result;
+  add_report(plan, report, cost, result);
+  TRY(const Doubt doubt, doubt_of(plan, cost));
+  add_band(doubt, result);
+  result.limit_bytes = memory > 0 ? memory : cost.topology().device_model(0).memory_bytes;
+  const bool fits = result.peak_bytes <= result.limit_bytes;
+  result.status = fits ? PointStatus::kOk : PointStatus::kInfeasible;
+  if (!fits) result.message = lack(result.peak_bytes - result.limit_bytes);
+  return result;
+}
+
+/// Looks in the store first. `key`: what the result depends on; `evaluate`: makes it.
+template <class Evaluate>
+Result<PointResult> remembered(PointStore* store, const std::string& key,
+                               const Evaluate& evaluate) {
+  if (store == nullptr) return evaluate();
+  TRY(const std::optional<PointResult> known, store->find(key));
+  if (known) return *known;
+  TRY(PointResult result, evaluate());
+  TRY_VOID(store->put(key, result));
+  return result;
+}
+
+Result<PointResult> evaluate(const SweepBase& base, const Assignment& point, PointStore* store) {
+  const std::vector<std::string> arguments = arguments_of(base, point);
+  base::CommandSpec spec{.name = "sweep", .summary = "", .options = base.options};
+  TRY(const base::Options options, base::parse_options(spec, arguments));
+  const std::string words =
+      fmt::format("{} {}", version(), base::join(std::span(arguments), "\x1f"));
+  if (base.held) {
+    TRY(const Scene scene, scene_of(options, *base.held));
+    const std::string key = fmt::format("{}\x1f{}\x1f{}", words, plan::fingerprint(*base.held),
+                                        scene.cost.fingerprint());
+    return remembered(store, key,
+                      [&] { return hold_point(*base.held, scene, memory_of(options)); });
+  }
+  TRY(PlanQuestion question, question_of(options));
+  question.request.top = 1;
+  question.request.relax = question.request.multipliers = false;
+  return remembered(store, fmt::format("{}\x1f{}", words, question.scene.cost.fingerprint()),
+                    [&] { return search_point(question); });
+}
+
+}  // namespace
+
+std::string_view to_string(PointStatus status) { return kStatuses[as_index(as_int(status))]; }
+
+double PointResult::tokens_per_s() const {
+  return step_ps > 0 ? real(tokens) / (real(step_ps) / 1e12) : 0;
+}
+
+base::Json to_json(const PointResult& r) {
+  return {{"status", to_string(r.status)},
+          {"message", r.message},
+          {"step_time_ps", r.step_ps},
+          {"tokens", r.tokens},
+          {"devices", r.devices},
+          {"peak_bytes", r.peak_bytes},
+          {"limit_bytes", r.limit_bytes},
+          {"mfu", r.mfu},
+          {"model_flops_per_s_device", r.flops_per_s_device},
+          {"band", {{"low", r.band_low}, {"high", r.band_high}}},
+          {"gap", r.gap},
+          {"plan", r.plan}};
+}
+
+PointResult point_result(const base::Json& j) {
+  const std::string status = j.at("status");
+  const auto at = std::ranges::find(kStatuses, status) - kStatuses.begin();
+  return {.status = PointStatus(at),
+          .message = j.at("message"),
+          .step_ps = j.at("step_time_ps"),
+          .tokens = j.at("tokens"),
+          .devices = j.at("devices"),
+          .peak_bytes = j.at("peak_bytes"),
+          .limit_bytes = j.at("limit_bytes"),
+          .mfu = j.at("mfu"),
+          .flops_per_s_device = j.at("model_flops_per_s_device"),
+          .band_low = j.at("band").at("low"),
+          .band_high = j.at("band").at("high"),
+          .gap = j.at("gap"),
+          .plan = j.at("plan")};
+}
+
+Result<void> check_axes(const SweepBase& base, std::span<const Axis> axes) {
+  std::vector<std::string> names;
+  for (const base::OptionSpec& option : base.options) names.push_back(option.name);
+  base::ErrorSink sink;
+  for (const Axis& axis : axes)
+    for (const std::string& name : axis.names)
+      if (!is_option(base, name) && name.find('.') == std::string::npos)
+        sink.add(base::make_error(kUsage, "'{}' is no option that a sweep varies", name)
+                     .with_hint(base::did_you_mean(name, names, "options")));
+  return sink.result();
+}
+
+PointResult run_point(const SweepBase& base, const Assignment& point, PointStore* store) {
+  Result<PointResult> result = evaluate(base, point, store);
+  if (result) return *std::move(result);
+  std::string message;
+  for (const base::Diagnostic& d : result.error())
+    message += (message.empty() ? "" : " | ") + base::to_string(d);
+  std::ranges::replace(message, '\n', ' ');
+  PointResult faulty;
+  faulty.message = std::move(message);
+  return faulty;
+}
+
+}  // namespace orrery::cli

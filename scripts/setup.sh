@@ -13,7 +13,7 @@ cuda_wheels=("nvidia-cuda-runtime==13.0.*" "nvidia-cuda-cupti==13.0.*")
 packages=(g++ clang clang-format cmake ninja-build ccache mold pkg-config git python3 python3-venv
   libyaml-dev nlohmann-json3-dev libexpected-dev libfmt-dev libboost-graph-dev libboost-program-options-dev
   libxxhash-dev libpugixml-dev libsqlite3-dev libhwloc-dev libjemalloc-dev libopenmpi-dev openmpi-bin
-  libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev libglpk-dev libsimgrid-dev)
+  libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev libglpk-dev libsimgrid-dev chromium)
 
 install_packages() {
   local missing=() package

@@ -57,7 +57,7 @@ build release -DORRERY_TESTS=ON
 if ((fast)); then
   for label in "${fast_labels[@]}"; do run_label release "$label" "$@"; done
 else
-  for label in unit property oracle differential golden fuzz bench multirank gpu; do
+  for label in unit property oracle differential golden fuzz bench browser multirank gpu; do
     run_label release "$label" "$@"
   done
   build debug

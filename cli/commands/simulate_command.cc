@@ -6,6 +6,7 @@
 #include "base/numbers.h"
 #include "cli/command.h"
 #include "cli/html/html_report.h"
+#include "cli/html/page.h"
 #include "cli/inputs.h"
 #include "cli/tables/simulate_table.h"
 #include "cli/text/show.h"
@@ -346,7 +347,9 @@ Result<int> run(const Options& options, const Invocation&) {
   if (options.has("trace"))
     TRY_VOID(base::write_file_atomic(options.string("trace"), plan::to_text(report.timeline)));
   if (options.has("html")) {
-    TRY(const std::string page, html_page(html_data(plan, scene.cost, report, limit, scenario)));
+    const StepWords words{describe_band(predicted.doubt, report.step_time_ps), scenario};
+    TRY(const std::string page,
+        page_of("report", html_data(plan, scene.cost, report, limit, words)));
     TRY_VOID(base::write_file_atomic(options.string("html"), page));
   }
   if (options.flag("json")) {

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/numbers.h"
 #include "cli/command.h"
+#include "cli/html/page.h"
 #include "cli/plan_question.h"
 #include "cli/tables/point_store.h"
 #include "cli/tables/sweep_report.h"
@@ -89,6 +90,28 @@ int exit_code_of(const std::vector<PointResult>& results) {
   return std::ranges::count(results, PointStatus::kOk, &PointResult::status) > 0 ? 0 : 2;
 }
 
+/// The document, and what the page says above it.
+base::Json page_data(const Options& o, const SweepBase& base, const Sweep& sweep) {
+  base::Json data = to_json(sweep);
+  const auto varied = [&](const std::string& name) {
+    return std::ranges::any_of(
+        sweep.axes, [&](const Axis& axis) { return std::ranges::count(axis.names, name) > 0; });
+  };
+  const auto words = [&](const std::string& name, const std::string& held) {
+    if (varied(name)) return "several " + name + "s";
+    return o.given(name) ? o.text(name) : held;
+  };
+  data["title"] = fmt::format("{} on {}", words("model", base.held ? base.held->model : ""),
+                              words("cluster", base.held ? base.held->cluster : ""));
+  std::string given;
+  for (const base::OptionSpec& option : base.options)
+    if (o.given(option.name) && !varied(option.name))
+      given += fmt::format("--{} {}  ", option.name, o.text(option.name));
+  for (const std::string& text : o.strings("vary")) given += fmt::format("\n--vary {}", text);
+  data["given"] = base.held ? one_line(*base.held) + "\n" + given : given;
+  return data;
+}
+
 Result<int> run(const Options& o, const Invocation&) {
   Sweep sweep;
   TRY(const SweepBase base, base_of(o));
@@ -103,11 +126,16 @@ Result<int> run(const Options& o, const Invocation&) {
                                        : as_int(std::max(1U, std::thread::hardware_concurrency()));
   sweep.results = run_points(base, sweep.points, store ? &*store : nullptr, threads);
   if (o.has("out")) TRY_VOID(base::write_file_atomic(o.string("out"), to_csv(sweep)));
+  if (o.has("html")) {
+    TRY(const std::string page, page_of("sweep", page_data(o, base, sweep)));
+    TRY_VOID(base::write_file_atomic(o.string("html"), page));
+  }
   if (o.flag("json"))
     print_json(to_json(sweep));
   else
     fmt::print("{}", to_text(sweep));
   if (o.has("out")) say("table written to {}\n", o.string("out"));
+  if (o.has("html")) say("page written to {}: open it in a browser\n", o.string("html"));
   return exit_code_of(sweep.results);
 }
 
@@ -138,7 +166,10 @@ Command sweep_command() {
                          "keep results of finished points (SQLite): a sweep that was stopped "
                          "goes on where it was"),
              integer_option("threads", "N", {1, 256}, "points in parallel (default: all cores)"),
-             text_option("out", "FILE.csv", "write the table as CSV"), json_option()}})},
+             text_option("out", "FILE.csv", "write the table as CSV"),
+             text_option("html", "FILE",
+                         "write a page to look at: scaling, front, map, all points"),
+             json_option()}})},
       run};
 }
 

@@ -4,8 +4,6 @@
 #include <map>
 #include <numeric>
 
-#include "base/data_dir.h"
-#include "base/file.h"
 #include "base/numbers.h"
 #include "cli/text/show.h"
 
@@ -153,20 +151,10 @@ Json links_json(const topologies::Topology& t, const sim::SimReport& report) {
           {"rows", list}};
 }
 
-base::Result<std::string> part_of_page(std::string_view name) {
-  TRY(const std::filesystem::path path, base::data_file(fmt::format("cli/html/assets/{}", name)));
-  return base::read_file(path);
-}
-
-/// The first `mark` gives way to `text`.
-void fill(std::string& page, std::string_view mark, const std::string& text) {
-  page.replace(page.find(mark), mark.size(), text);
-}
-
 }  // namespace
 
 Json html_data(const Plan& plan, const CostModel& cost, const sim::SimReport& report,
-               std::int64_t memory_limit_bytes, const std::string& scenario) {
+               std::int64_t memory_limit_bytes, const StepWords& words) {
   Json parts = Json::array(), categories = Json::array(), stages = Json::array();
   for (int p = 0; p < sim::kTimeParts; ++p)
     parts.push_back(sim::to_string(static_cast<sim::TimePart>(p)));
@@ -209,21 +197,8 @@ Json html_data(const Plan& plan, const CostModel& cost, const sim::SimReport& re
       {"stages", stages},
       {"streams_left_out", !communication},
       {"links", links_json(cost.topology(), report)},
-      {"scenario", scenario}};
-}
-
-base::Result<std::string> html_page(const Json& data) {
-  TRY(std::string page, part_of_page("report.html"));
-  TRY(const std::string style, part_of_page("report.css"));
-  TRY(const std::string script, part_of_page("report.js"));
-  std::string text = base::to_line(data);
-  // so that no text ends the element
-  for (std::size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at))
-    text.replace(at, 1, "\\u003c");
-  fill(page, "@STYLE@", style);
-  fill(page, "@DATA@", text);
-  fill(page, "@SCRIPT@", script);
-  return page;
+      {"band", words.band},
+      {"scenario", words.scenario}};
 }
 
 }  // namespace orrery::cli

@@ -1,62 +1,10 @@
-"use strict";
-// Draws the document's data, all of it in the element "data": no network, no library. Times are nanoseconds, sizes bytes.
-const data = JSON.parse(document.getElementById("data").textContent);
-const byId = id => document.getElementById(id);
+// Draws a simulated step. Times are nanoseconds, sizes bytes.
 const colours = {
-  forward: "#3b7dd8", backward: "#2a9d6f", recompute: "#8fd3b6", optimizer: "#8a63c9", tensor: "#e08a1e", context: "#c9a227", expert: "#b86b3d", data: "#d1495b",
-  pipeline: "#d17ab0", bubble: "#d7dde4",
-  parameter: "#3b7dd8", gradient: "#2a9d6f", "optimizer states": "#8a63c9", activation: "#e08a1e", communication: "#d1495b", "data buffers": "#7b8794", framework: "#b7c0ca"
+  forward: "#0072b2", backward: "#009e73", recompute: "#7fd0b4", optimizer: "#8a63c9", tensor: "#e69f00", context: "#b59b00", expert: "#a0642c", data: "#d55e00",
+  pipeline: "#cc79a7", bubble: "#b9c3cd",
+  parameter: "#0072b2", gradient: "#009e73", "optimizer states": "#8a63c9", activation: "#e69f00", communication: "#d55e00", "data buffers": "#7b8794", framework: "#a7b1bb"
 };
 const partNames = {tensor: "exposed tensor", context: "exposed context", expert: "exposed expert", data: "exposed data", pipeline: "exposed pipeline", bubble: "bubble (waiting)"};
-
-function time(ns) {
-  const a = Math.abs(ns);
-  if (a >= 1e9) return (ns / 1e9).toPrecision(4) + " s";
-  if (a >= 1e6) return (ns / 1e6).toPrecision(4) + " ms";
-  if (a >= 1e3) return (ns / 1e3).toPrecision(4) + " µs";
-  return ns.toFixed(0) + " ns";
-}
-function size(bytes) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-  let u = 0;
-  while (Math.abs(bytes) >= 1024 && u < units.length - 1) { bytes /= 1024; ++u; }
-  return (u === 0 ? bytes.toFixed(0) : bytes.toPrecision(3)) + " " + units[u];
-}
-const percent = x => (100 * x).toFixed(1) + " %";
-function element(name, attributes, text) {
-  const e = document.createElementNS(byId("blank").namespaceURI, name);
-  for (const key in attributes) e.setAttribute(key, attributes[key]);
-  if (text !== undefined) e.textContent = text;
-  return e;
-}
-function svgIn(box, width, height) {
-  box.textContent = "";
-  const svg = element("svg", {width, height, viewBox: "0 0 " + width + " " + height, role: "img"});
-  box.appendChild(svg);
-  return svg;
-}
-function legend(box, entries) {
-  for (const [name, colour] of entries) {
-    const span = document.createElement("span"), mark = document.createElement("i");
-    mark.style.background = colour;
-    span.append(mark, name);
-    box.appendChild(span);
-  }
-}
-const tip = byId("tip");
-function showTip(event, text) {
-  tip.textContent = text;
-  tip.style.display = "block";
-  const box = tip.getBoundingClientRect();
-  tip.style.left = Math.min(event.clientX + 14, innerWidth - box.width - 8) + "px";
-  tip.style.top = Math.min(event.clientY + 14, innerHeight - box.height - 8) + "px";
-}
-const hideTip = () => { tip.style.display = "none"; };
-function withTip(e, text) {
-  e.addEventListener("mousemove", event => showTip(event, text));
-  e.addEventListener("mouseleave", hideTip);
-  return e;
-}
 
 // ---- head ----
 const step = data.step_ns;
@@ -65,21 +13,13 @@ document.title = "Orrery: " + byId("title").textContent;
 byId("plan").textContent = data.plan;
 byId("scenario").textContent = data.scenario;
 if (data.scenario) byId("alike").textContent = "with the scenario its GPUs differ, and the one that computes longest is shown";
-byId("origin").textContent = "Predicted by simulation. Prices: " + data.origin + ".";
+byId("origin").textContent = "Predicted by simulation. Prices: " + data.origin + ". " + data.band;
 byId("fingerprint").textContent = "Fingerprint " + data.fingerprint + ". The picoseconds of every operation: orrery simulate --trace.";
 const worst = Math.max(...data.stages.map(s => s.peak));
 const fits = worst <= data.limit;
-for (const [value, name, bad] of [
-  [time(step), "step time"], [percent(data.mfu), "MFU"], [Math.round(data.tokens_per_s).toLocaleString("en-US"), "tokens / s"], [percent(data.bubble), "bubble, mean over GPUs"],
-  [percent(data.exposed), "exposed communication"], [size(worst), "peak memory of " + size(data.limit) + (fits ? "" : ": does not fit"), !fits]]) {
-  const box = document.createElement("div");
-  box.className = "figure" + (bad ? " bad" : "");
-  const number = document.createElement("b"), label = document.createElement("span");
-  number.textContent = value;
-  label.textContent = name;
-  box.append(number, label);
-  byId("figures").appendChild(box);
-}
+figures([
+  [time(step), "step time"], [percent(data.mfu), "MFU"], [grouped(data.tokens_per_s), "tokens / s"], [percent(data.bubble), "bubble, mean over GPUs"],
+  [percent(data.exposed), "exposed communication"], [size(worst), "peak memory of " + size(data.limit) + (fits ? "" : ": does not fit"), !fits]]);
 
 // ---- where the step goes ----
 const used = data.parts.filter((_, i) => data.stages.some(s => s.parts[i] > 0));
@@ -88,12 +28,20 @@ const bubbleAt = data.parts.indexOf("bubble");
 const busiest = data.stages.reduce((best, s, i) => s.parts[bubbleAt] < data.stages[best].parts[bubbleAt] ? i : best, 0);
 let chosen = busiest;
 
+// Takes a click, or Enter, to choose stage i.
+function choice(i) {
+  const g = element("g", {class: i === chosen ? "choice chosen" : "choice", tabindex: 0, role: "button", "aria-label": "stage " + i});
+  const choose = () => { chosen = i; draw(); };
+  g.addEventListener("click", choose);
+  g.addEventListener("keydown", e => { if (e.key === "Enter") choose(); });
+  return g;
+}
 function drawStages() {
   const many = data.stages.length > 24, row = many ? 13 : 22, left = 74, width = byId("stages").clientWidth, scale = (width - left - 10) / step;
-  const svg = svgIn(byId("stages"), width, data.stages.length * row + 22);
+  const svg = svgIn(byId("stages"), width, data.stages.length * row + 22, "where the step of each stage goes");
   data.stages.forEach((s, i) => {
-    const g = element("g", {class: "choice"});
-    g.appendChild(element("rect", {class: "back", x: 0, y: i * row, width, height: row, fill: i === chosen ? "#e3ebf4" : "transparent"}));
+    const g = choice(i);
+    g.appendChild(element("rect", {class: "back", x: 0, y: i * row, width, height: row}));
     if (!many || i % 4 === 0 || i === chosen) g.appendChild(element("text", {x: left - 10, y: i * row + row / 2 + 4, "text-anchor": "end", class: i === chosen ? "" : "soft"}, "stage " + i));
     let at = 0;
     data.parts.forEach((p, k) => {
@@ -102,32 +50,33 @@ function drawStages() {
       g.appendChild(withTip(bar, "stage " + i + "\n" + (partNames[p] || p) + ": " + time(s.parts[k]) + " (" + percent(s.parts[k] / step) + ")"));
       at += s.parts[k];
     });
-    g.addEventListener("click", () => { chosen = i; draw(); });
     svg.appendChild(g);
   });
   axis(svg, left, data.stages.length * row + 14, width - left - 10, 0, step);
 }
 function axis(svg, left, y, width, from, to) {
-  for (let k = 0; k <= 4; ++k)
-    svg.appendChild(element("text", {x: left + width * k / 4, y, "text-anchor": k === 0 ? "start" : k === 4 ? "end" : "middle", class: "soft"}, k === 0 && from === 0 ? "0" : time(from + (to - from) * k / 4)));
+  const parts = width > 330 ? 4 : 2;
+  for (let k = 0; k <= parts; ++k)
+    svg.appendChild(element("text", {x: left + width * k / parts, y, "text-anchor": k === 0 ? "start" : k === parts ? "end" : "middle", class: "soft"}, k === 0 && from === 0 ? "0" : time(from + (to - from) * k / parts)));
 }
 function drawWaterfall() {
   const s = data.stages[chosen];
   byId("waterfall-title").textContent = "Stage " + chosen + (chosen === busiest ? ", which waits least" : "") + ": how its parts add up to the step";
   const rows = data.parts.map((p, k) => [p, s.parts[k]]).filter(r => r[1] > 0);
-  const row = 24, left = 150, right = 150, width = byId("waterfall").clientWidth, scale = (width - left - right) / step;
-  const svg = svgIn(byId("waterfall"), width, (rows.length + 1) * row + 4);
+  const row = 24, width = byId("waterfall").clientWidth, left = 128, right = width > 560 ? 150 : 62, scale = Math.max(width - left - right, 0) / step;
+  const words = ns => width > 560 ? time(ns) + " (" + percent(ns / step) + ")" : percent(ns / step);
+  const svg = svgIn(byId("waterfall"), width, (rows.length + 1) * row + 4, "how the parts of the chosen stage add up");
   let at = 0;
   rows.forEach(([p, ns], i) => {
     const x = left + at * scale, w = Math.max(ns * scale, 1);
     svg.appendChild(element("text", {x: left - 10, y: i * row + 16, "text-anchor": "end"}, partNames[p] || p));
     svg.appendChild(element("rect", {x, y: i * row + 3, width: w, height: row - 6, fill: colours[p]}));
-    svg.appendChild(element("line", {x1: x + w, x2: x + w, y1: i * row + 3, y2: (i + 2) * row - 3, stroke: "#9aa7b4", "stroke-dasharray": "2 2"}));
-    svg.appendChild(element("text", {x: x + w + 8, y: i * row + 16}, time(ns) + " (" + percent(ns / step) + ")"));
+    svg.appendChild(element("line", {x1: x + w, x2: x + w, y1: i * row + 3, y2: (i + 2) * row - 3, class: "guide"}));
+    svg.appendChild(element("text", {x: x + w + 8, y: i * row + 16}, words(ns)));
     at += ns;
   });
   svg.appendChild(element("text", {x: left - 10, y: rows.length * row + 16, "text-anchor": "end"}, "step"));
-  svg.appendChild(element("rect", {x: left, y: rows.length * row + 3, width: step * scale, height: row - 6, fill: "#44525f"}));
+  svg.appendChild(element("rect", {x: left, y: rows.length * row + 3, width: step * scale, height: row - 6, class: "whole"}));
   svg.appendChild(element("text", {x: left + step * scale + 8, y: rows.length * row + 16}, time(step)));
 }
 
@@ -140,10 +89,35 @@ data.stages.forEach((s, i) => s.lanes.forEach(lane => {
   lanes.push({stage: i, stream: lane.stream, blocks});
 }));
 legend(byId("legend-blocks"), ["forward", "backward", "recompute", "optimizer", "tensor", "context", "expert", "data", "pipeline"].filter(p => used.includes(p) || lanes.some(l => l.blocks.some(b => b.part === p))).map(p => [p === "recompute" ? "recomputed in a backward" : p, colours[p]]));
-const canvas = byId("timeline"), gutter = 172;
+const canvas = byId("timeline");
+let gutter = 172;
 let from = 0, to = step, rows = [];
+// What is narrower than a pixel shares its column: [pixel] time by part.
+function columnsOf(lane, scale) {
+  const columns = new Map();
+  for (const b of lane.blocks) {
+    if (b.to < from || b.from > to || (b.to - b.from) * scale >= 1) continue;
+    const x = Math.floor((b.from - from) * scale), own = columns.get(x) || {};
+    own[b.part] = (own[b.part] || 0) + (b.to - b.from) * scale;
+    columns.set(x, own);
+  }
+  return columns;
+}
+// The height of a part in a column is its share of the column's time.
+function drawColumns(c, columns, y, height) {
+  for (const [x, own] of columns) {
+    const total = Math.max(Object.values(own).reduce((a, b) => a + b, 0), 1);
+    let at = y;
+    for (const part in own) {
+      c.fillStyle = colours[part];
+      c.fillRect(gutter + x, at, 1, height * own[part] / total);
+      at += height * own[part] / total;
+    }
+  }
+}
 function drawTimeline() {
   rows = lanes.filter(l => l.stream === "compute" || byId("streams").checked);
+  gutter = byId("streams").checked ? 172 : 76;
   const width = byId("timeline-box").clientWidth - 16, row = rows.length > 40 && !byId("streams").checked ? 12 : 20, height = rows.length * row + 24, ratio = devicePixelRatio || 1;
   canvas.style.width = width + "px";
   canvas.style.height = height + "px";
@@ -152,7 +126,7 @@ function drawTimeline() {
   canvas.dataset.row = row;
   const c = canvas.getContext("2d");
   c.scale(ratio, ratio);
-  c.fillStyle = "#fff";
+  c.fillStyle = style("--paper");
   c.fillRect(0, 0, width, height);
   c.font = "12px system-ui, sans-serif";
   const scale = (width - gutter) / (to - from);
@@ -162,13 +136,13 @@ function drawTimeline() {
   c.clip();
   rows.forEach((lane, i) => {
     const y = i * row + 1;
-    c.fillStyle = lane.stage % 2 ? "#f4f6f8" : "#eceff3";
+    c.fillStyle = style(lane.stage % 2 ? "--ground" : "--band");
     c.fillRect(gutter, y - 1, width, row);
-    let shown = gutter;  // what is narrower than a pixel is drawn once a pixel
+    drawColumns(c, columnsOf(lane, scale), y, row - 3);
     for (const b of lane.blocks) {
       if (b.to < from || b.from > to) continue;
       const x = gutter + (b.from - from) * scale, end = gutter + (b.to - from) * scale;
-      if (end < shown) continue;
+      if (end - x < 1) continue;  // in a column
       const w = Math.max(end - x - (end - x > 4 ? 0.7 : 0), 0.6);
       c.fillStyle = colours[b.part];
       c.globalAlpha = lane.stream === "compute" ? 1 : 0.25 + 0.75 * Math.min(b.busy / Math.max(b.to - b.from, 1), 1);
@@ -183,22 +157,22 @@ function drawTimeline() {
         const text = b.part === "optimizer" ? (w > 60 ? "optimizer" : "") : b.micro < 0 ? "" : String(b.micro);
         if (text && c.measureText(text).width < w - 4) c.fillText(text, x + 3, y + 12);
       }
-      shown = Math.max(x, Math.min(end, x + 0.5));
     }
   });
   c.restore();
-  c.fillStyle = "#1d2733";
+  c.fillStyle = style("--ink");
   let before = -1;
   rows.forEach((lane, i) => {
     const name = lane.stage !== before ? "stage " + lane.stage : "";
     if (name && (row > 14 || lane.stage % 4 === 0)) c.fillText(name, 6, i * row + Math.min(row - 2, 14));
-    if (byId("streams").checked) { c.fillStyle = "#5d6b7a"; c.fillText(lane.stream, 64, i * row + 14); c.fillStyle = "#1d2733"; }
+    if (byId("streams").checked) { c.fillStyle = style("--soft"); c.fillText(lane.stream, 64, i * row + 14); c.fillStyle = style("--ink"); }
     before = lane.stage;
   });
-  c.fillStyle = "#5d6b7a";
-  for (let k = 0; k <= 5; ++k) {
-    c.textAlign = k === 0 ? "left" : k === 5 ? "right" : "center";
-    c.fillText(k === 0 && from === 0 ? "0" : time(from + (to - from) * k / 5), gutter + (width - gutter) * k / 5, height - 8);
+  c.fillStyle = style("--soft");
+  const marks = width > 560 ? 5 : 2;
+  for (let k = 0; k <= marks; ++k) {
+    c.textAlign = k === 0 ? "left" : k === marks ? "right" : "center";
+    c.fillText(k === 0 && from === 0 ? "0" : time(from + (to - from) * k / marks), gutter + (width - gutter) * k / marks, height - 8);
   }
   c.textAlign = "left";
   byId("window").textContent = "shows " + time(from) + " to " + time(to) + (to - from < step ? ", " + percent((to - from) / step) + " of the step" : "");
@@ -221,11 +195,27 @@ canvas.addEventListener("keydown", e => {
   to = from + span;
   drawTimeline();
 });
+// One pointer drags, two pinch.
 let grip = null;
-canvas.addEventListener("mousedown", e => { grip = {x: e.clientX, from, to}; });
-addEventListener("mouseup", () => { grip = null; });
-canvas.addEventListener("mouseleave", hideTip);
-canvas.addEventListener("mousemove", e => {
+const fingers = new Map();
+const spread = () => { const [a, b] = [...fingers.values()]; return Math.max(Math.abs(a - b), 8); };
+canvas.addEventListener("pointerdown", e => {
+  fingers.set(e.pointerId, e.offsetX);
+  canvas.setPointerCapture(e.pointerId);
+  grip = {x: e.clientX, from, to, spread: fingers.size === 2 ? spread() : 0};
+});
+const release = e => { fingers.delete(e.pointerId); grip = null; };
+canvas.addEventListener("pointerup", release);
+canvas.addEventListener("pointercancel", release);
+canvas.addEventListener("pointerleave", hideTip);
+canvas.addEventListener("pointermove", e => {
+  if (fingers.has(e.pointerId)) fingers.set(e.pointerId, e.offsetX);
+  if (grip && fingers.size === 2) {
+    const [a, b] = [...fingers.values()], wide = spread();
+    zoom(timeAt((a + b) / 2), grip.spread > 0 ? grip.spread / wide : 1);
+    grip.spread = wide;
+    return hideTip();
+  }
   if (grip) {
     const moved = (e.clientX - grip.x) / (canvas.clientWidth - gutter) * (grip.to - grip.from), span = grip.to - grip.from;
     from = Math.min(Math.max(grip.from - moved, 0), step - span);
@@ -237,7 +227,7 @@ canvas.addEventListener("mousemove", e => {
   const b = lane && e.offsetX >= gutter ? lane.blocks.find(k => k.from - near <= at && at <= k.to + near) : undefined;
   if (!b) return hideTip();
   const layers = b.part === "optimizer" ? "" : (b.micro < 0 ? "\nseveral micro-batches" : "\nmicro-batch " + b.micro) + ", layers " + b.first + (b.last > b.first ? " to " + b.last : "");
-  showTip(e, "stage " + lane.stage + ", " + lane.stream + " stream: " + b.part + layers + "\n" + time(b.from) + " to " + time(b.to) + " (" + time(b.to - b.from) + ")\n" +
+  showTip(e.clientX, e.clientY, "stage " + lane.stage + ", " + lane.stream + " stream: " + b.part + layers + "\n" + time(b.from) + " to " + time(b.to) + " (" + time(b.to - b.from) + ")\n" +
     b.count + " operations, busy " + time(b.busy) + (b.again > 0 ? ", of it recomputing " + time(b.again) : ""));
 });
 byId("streams").addEventListener("change", drawTimeline);
@@ -255,7 +245,7 @@ byId("memory-text").textContent = "Bytes alive on a GPU of a stage: on the left 
 function drawMemory() {
   const s = data.stages[chosen], left = 74, top = 8, width = byId("memory").clientWidth, height = 260, bottom = 26;
   byId("memory-title").textContent = "Stage " + chosen + " over the step";
-  const svg = svgIn(byId("memory"), width, height);
+  const svg = svgIn(byId("memory"), width, height, "memory of the chosen stage over the step");
   const totals = s.memory.map(m => m.slice(1).reduce((a, b) => a + b, data.framework));
   const high = Math.max(...totals), top_of = Math.max(high * 1.08, high > 0.5 * data.limit ? data.limit * 1.05 : 0);
   const x = ns => left + (width - left - 8) * ns / step, y = bytes => top + (height - top - bottom) * (1 - bytes / top_of);
@@ -270,16 +260,16 @@ function drawMemory() {
     svg.appendChild(withTip(element("path", {d: path + "Z", fill: colours[name]}), name + ", at most " + size(Math.max(...points.map(of)))));
     floor = ceiling;
   }
-  if (data.limit <= top_of) svg.appendChild(element("line", {x1: left, x2: width - 8, y1: y(data.limit), y2: y(data.limit), stroke: "#b3261e", "stroke-dasharray": "5 4"}));
+  if (data.limit <= top_of) svg.appendChild(element("line", {x1: left, x2: width - 8, y1: y(data.limit), y2: y(data.limit), class: "limit"}));
   for (let k = 0; k <= 4; ++k) svg.appendChild(element("text", {x: left - 8, y: y(top_of * k / 4) + 4, "text-anchor": "end", class: "soft"}, size(top_of * k / 4)));
   axis(svg, left, height - 8, width - left - 8, 0, step);
 }
 function drawPeaks() {
   const box = byId("peaks"), width = box.clientWidth, many = data.stages.length > 24, row = many ? 13 : 22, left = 74, right = 74, top_of = Math.max(worst, data.limit);
-  const svg = svgIn(box, width, data.stages.length * row + 4), scale = (width - left - right) / top_of;
+  const svg = svgIn(box, width, data.stages.length * row + 4, "peak memory by stage"), scale = Math.max(width - left - right, 0) / top_of;
   data.stages.forEach((s, i) => {
-    const g = element("g", {class: "choice"});
-    g.appendChild(element("rect", {class: "back", x: 0, y: i * row, width, height: row, fill: i === chosen ? "#e3ebf4" : "transparent"}));
+    const g = choice(i);
+    g.appendChild(element("rect", {class: "back", x: 0, y: i * row, width, height: row}));
     if (!many || i % 4 === 0 || i === chosen) {
       g.appendChild(element("text", {x: left - 10, y: i * row + row / 2 + 4, "text-anchor": "end", class: i === chosen ? "" : "soft"}, "stage " + i));
       g.appendChild(element("text", {x: left + s.peak * scale + 6, y: i * row + row / 2 + 4, class: s.peak > data.limit ? "" : "soft"}, size(s.peak)));
@@ -290,18 +280,13 @@ function drawPeaks() {
       g.appendChild(withTip(element("rect", {x: left + at * scale, y: i * row + 2, width: Math.max(bytes * scale, 0.5), height: row - 4, fill: colours[name]}), "stage " + i + ", " + name + ": " + size(bytes)));
       at += bytes;
     });
-    g.addEventListener("click", () => { chosen = i; draw(); });
     svg.appendChild(g);
   });
-  svg.appendChild(element("line", {x1: left + data.limit * scale, x2: left + data.limit * scale, y1: 0, y2: data.stages.length * row, stroke: "#b3261e", "stroke-dasharray": "5 4"}));
+  svg.appendChild(element("line", {x1: left + data.limit * scale, x2: left + data.limit * scale, y1: 0, y2: data.stages.length * row, class: "limit"}));
 }
 
 // ---- links ----
 // Rows: links of a host, or of the fabric. Columns: hosts, neighbours joined where there are many; a cell shows the busiest of them.
-function heat(x) {
-  const pale = [235, 240, 246], full = [22, 72, 138];
-  return "rgb(" + pale.map((v, i) => Math.round(v + (full[i] - v) * Math.min(Math.max(x, 0), 1))).join(",") + ")";
-}
 function drawLinks() {
   const l = data.links, box = byId("links");
   byId("links-text").textContent = l.rows.length === 0 ? "Nothing crossed a link in this step." :
@@ -344,5 +329,4 @@ function draw() {
   drawPeaks();
 }
 drawLinks();
-draw();
-addEventListener("resize", draw);
+redraw(draw);

@@ -1,6 +1,7 @@
 // The page of a simulation: well formed, self-contained, and its numbers are the report's.
 #include "cli/html/html_report.h"
 #include "base/json.h"
+#include "cli/html/page.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -70,7 +71,7 @@ std::string tag_fault(const std::string& page) {
 
 TEST(HtmlReport, IsWellFormedAndNeedsNoNetwork) {
   const Simulated s = simulated();
-  const std::string page = html_page(html_data(s.plan, s.cost, s.report, 80, "")).value();
+  const std::string page = page_of("report", html_data(s.plan, s.cost, s.report, 80, {})).value();
   EXPECT_TRUE(page.starts_with("<!DOCTYPE html>"));
   EXPECT_EQ(tag_fault(page), "");
   EXPECT_NE(tag_fault("<p><b></p>"), "");
@@ -83,7 +84,8 @@ TEST(HtmlReport, IsWellFormedAndNeedsNoNetwork) {
 
 TEST(HtmlReport, CarriesTheNumbersOfTheReport) {
   const Simulated s = simulated();
-  const std::string page = html_page(html_data(s.plan, s.cost, s.report, 1 << 30, "")).value();
+  const std::string page =
+      page_of("report", html_data(s.plan, s.cost, s.report, 1 << 30, {})).value();
   const base::Json data =
       base::parse_json(between(page, "id=\"data\">", "</script>"), "page").value();
   EXPECT_EQ(data["model"], "gpt2 </script> & \"quoted\"");
@@ -116,7 +118,7 @@ TEST(HtmlReport, CarriesTheNumbersOfTheReport) {
 
 TEST(HtmlReport, LinksThatCarryTheSameAreOneRow) {
   const Simulated s = simulated();
-  const base::Json links = html_data(s.plan, s.cost, s.report, 80, "")["links"];
+  const base::Json links = html_data(s.plan, s.cost, s.report, 80, {})["links"];
   ASSERT_FALSE(links["rows"].empty());
   double highest = 0;
   std::int64_t rows = 0;

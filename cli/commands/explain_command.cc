@@ -1,4 +1,7 @@
+#include "base/file.h"
 #include "cli/command.h"
+#include "cli/html/explain_page.h"
+#include "cli/html/page.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
 #include "cli/text/show_explain.h"
@@ -53,6 +56,11 @@ Result<int> run(const Options& o, const Invocation&) {
   }
   TRY(const Scene scene, scene_of(o, plan));
   TRY(const search::Explanation e, search::explain(scene.cost, request));
+  if (o.has("html")) {
+    TRY(const std::string page, page_of("explain", explanation_page(e, scene.cost)));
+    TRY_VOID(base::write_file_atomic(o.string("html"), page));
+    say("page written to {}: open it in a browser\n", o.string("html"));
+  }
   if (o.flag("json"))
     print_json(explanation_json(e, scene.cost));
   else
@@ -80,7 +88,8 @@ Command explain_command() {
                  "name that ends in .json)"),
              model_option(false), cluster_option(false), hosts_option(), memory_option(),
              integer_option("top", "K", {1, 1000}, "candidates that each search simulates", "8"),
-             threads_option("simulate candidates in parallel"), json_option()}})},
+             threads_option("simulate candidates in parallel"),
+             text_option("html", "FILE", "write a page to look at"), json_option()}})},
       run};
 }
 

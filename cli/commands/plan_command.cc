@@ -2,11 +2,15 @@
 
 #include <cstdio>
 
+#include "base/file.h"
 #include "base/numbers.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/html/html_report.h"
+#include "cli/html/page.h"
 #include "cli/plan_question.h"
 #include "cli/text/show.h"
+#include "plan/lowering/lower.h"
 #include "search/proof/certificate_json.h"
 #include "search/space/space_text.h"
 
@@ -103,6 +107,34 @@ void print_answer(const search::PlanAnswer& answer, const CostModel& cost, const
   print_runners_up(answer, doubt);
 }
 
+/// The page of the best plan's step, and the others.
+Result<void> write_page(const std::string& file, const search::PlanAnswer& answer,
+                        const Scene& scene, const AnswerDoubt& doubt) {
+  const Plan& best = answer.candidates.front().plan;
+  TRY(const plan::Program program, plan::lower(best, scene.model));
+  TRY(const sim::SimReport report, sim::simulate(program, scene.cost, {.picture = true}));
+  const StepWords words{describe_band(doubt.best, report.step_time_ps), ""};
+  const search::Certificate& c = answer.certificate;
+  Json data = html_data(best, scene.cost, report, c.memory_limit_bytes, words);
+  data["proof"] = fmt::format(
+      "Of {} problems solved or ruled out; by closed form no plan is below "
+      "{}, gap {:.2f} %.",
+      answer.problems, show_time(c.bound_ps), 100 * c.gap);
+  data["others"] = Json::array();
+  const auto add = [&](std::int64_t ps, const std::string& known, const Plan& plan) {
+    data["others"].push_back(
+        {{"step_ns", real(ps) / 1e3}, {"known", known}, {"plan", one_line(plan)}});
+  };
+  for (std::size_t i = 1; i < answer.candidates.size(); ++i)
+    add(answer.candidates[i].report.step_time_ps, "simulated" + describe_share(doubt, i - 1),
+        answer.candidates[i].plan);
+  for (const search::RunnerUp& r : answer.runners_up) add(r.expected_ps, "expected", r.plan);
+  TRY(const std::string page, page_of("report", data));
+  TRY_VOID(base::write_file_atomic(file, page));
+  say("page written to {}: open it in a browser\n", file);
+  return {};
+}
+
 /// The certificate is of a cheapest candidate by closed form; several may cost the same.
 Result<void> check_certificate(const search::PlanAnswer& answer, const CostModel& cost) {
   const search::Certificate& c = answer.certificate;
@@ -156,6 +188,7 @@ Result<int> run(const Options& options, const Invocation&) {
     return 0;
   }
   if (!options.flag("json")) print_answer(answer, scene.cost, *doubt, seconds);
+  if (options.has("html")) TRY_VOID(write_page(options.string("html"), answer, scene, *doubt));
   if (options.has("out")) {
     TRY_VOID(
         base::write_json(options.string("out"), plan::to_json(answer.candidates.front().plan)));
@@ -188,8 +221,9 @@ Command plan_command() {
                  "check",
                  "recompute the certificate by the independent checker: cost, memory, and the "
                  "bound and gap of its multipliers"),
-             text_option("out", "FILE", "write the best plan (orrery.plan/1)"), timing_option(),
-             json_option()}})},
+             text_option("out", "FILE", "write the best plan (orrery.plan/1)"),
+             text_option("html", "FILE", "write a page to look at: the step, and other plans"),
+             timing_option(), json_option()}})},
       run};
 }
 

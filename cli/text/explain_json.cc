@@ -25,13 +25,6 @@ Json simulated_json(const search::SimulatedPlan& a) {
           {"peak_memory_bytes", a.peak_bytes()},  {"fullest_stage", a.fullest_stage()}};
 }
 
-Json comparison_json(const Comparison& c) {
-  Json j = simulated_json(c.simulated);
-  j["difference_ps"] = parts_json(c.difference);
-  j["changes"] = c.changes;
-  return j;
-}
-
 Json relaxations_json(const std::vector<search::Relaxation>& list) {
   return json_list(list, [](const search::Relaxation& r) -> Json {
     return {
@@ -101,6 +94,13 @@ Json mark_json(const search::MemoryMark& m) {
 }
 
 }  // namespace
+
+Json comparison_json(const Comparison& c) {
+  Json j = simulated_json(c.simulated);
+  j["difference_ps"] = parts_json(c.difference);
+  j["changes"] = c.changes;
+  return j;
+}
 
 Json explanation_json(const Explanation& e, const CostModel& cost) {
   Json j = simulated_json(e.plan);

@@ -32,7 +32,28 @@ class ExplanationReport {
       text += "\nNo plan of the search fits; the best one\n" + relaxations(e_.problem_relaxations);
     text += "\n" + improvements();
     if (e_.versus) text += "\n" + versus(*e_.versus);
-    return text + "\n" + sensitivity() + "\n" + trust() + "\n" + report_words();
+    return text + "\n" + sensitivity() + "\nHow sure\n" + trust() + "\n" + report_words();
+  }
+
+  std::string trust() const {
+    std::string text =
+        fmt::format("  prices: {}\n  the step time is known to {} (80 %): {}\n",
+                    describe_origin(cost_), percents(e_.band), e_.uncertainty.source);
+    if (e_.search_status == search::Status::kOptimal)
+      text +=
+          "  the search proved that no plan of its space is cheaper by its cost formula than the "
+          "one it simulated first; the simulator orders what is simulated\n";
+    if (e_.least_sure) text += order_test();
+    std::optional<double> worst;
+    for (const search::WhatIf& w : e_.what_ifs) {
+      if (const std::optional<double> behind = behind_best(w))
+        worst = std::max(worst.value_or(0), *behind);
+    }
+    return worst ? text + fmt::format(
+                              "  on the machines 10 % other, wherever it fits, this plan is at "
+                              "most {:.1f} % behind the best plan known there\n",
+                              *worst)
+                 : text;
   }
 
  private:
@@ -341,33 +362,16 @@ class ExplanationReport {
                       "each other, measure both\n",
                       share, plans_.name(other.plan), plans_.shown(other.gap_ps));
   }
-  std::string trust() const {
-    std::string text =
-        fmt::format("How sure\n  prices: {}\n  the step time is known to {} (80 %): {}\n",
-                    describe_origin(cost_), percents(e_.band), e_.uncertainty.source);
-    if (e_.search_status == search::Status::kOptimal)
-      text +=
-          "  the search proved that no plan of its space is cheaper by its cost formula than the "
-          "one it simulated first; the simulator orders what is simulated\n";
-    if (e_.least_sure) text += order_test();
-    std::optional<double> worst;
-    for (const search::WhatIf& w : e_.what_ifs) {
-      if (const std::optional<double> behind = behind_best(w))
-        worst = std::max(worst.value_or(0), *behind);
-    }
-    return worst ? text + fmt::format(
-                              "  on the machines 10 % other, wherever it fits, this plan is at "
-                              "most {:.1f} % behind the best plan known there\n",
-                              *worst)
-                 : text;
-  }
-
   const Explanation& e_;
   const CostModel& cost_;
   ExplainedPlans plans_;
 };
 
 }  // namespace
+
+std::string trust_text(const Explanation& e, const CostModel& cost) {
+  return ExplanationReport(e, cost).trust();
+}
 
 std::string explanation_text(const Explanation& e, const CostModel& cost) {
   return ExplanationReport(e, cost).text();

@@ -24,6 +24,8 @@ COMMANDS = {
                             "1024", "--html", "many.html"],
     "scaling": ["sweep", "--model", "gpt2", "--cluster", "dgx-a100", "--vary", "hosts=1..8", "--vary",
                 "ib.bandwidth=0.5x,1x", "--html", "scaling.html"],
+    "plan": ["plan", "--model", "gpt2-xl", "--cluster", "dgx-a100", "--global-batch", "64", "--out", "plan.json", "--html", "plan.html"],
+    "explanation": ["explain", "--plan", "plan.json", "--html", "explanation.html"],
     "choices": ["sweep", "--model", "gpt2", "--vary", "cluster=dgx-1-v100,dgx-h100", "--vary", "memory=1MiB,16GiB", "--html",
                 "choices.html"],
 }

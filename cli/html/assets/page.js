@@ -78,6 +78,57 @@ function heat(x) {
   return "rgb(" + pale.map((v, i) => Math.round(v + (full[i] - v) * Math.min(Math.max(x, 0), 1))).join(",") + ")";
 }
 const inkOn = x => x > 0.45 ? "#ffffff" : "#16202b";
+// Parts of a step, in colours told apart without red against green.
+const colours = {
+  forward: "#0072b2", backward: "#009e73", recompute: "#7fd0b4", optimizer: "#8a63c9", tensor: "#e69f00", context: "#b59b00", expert: "#a0642c", data: "#d55e00",
+  pipeline: "#cc79a7", bubble: "#b9c3cd",
+  parameter: "#0072b2", gradient: "#009e73", "optimizer states": "#8a63c9", activation: "#e69f00", communication: "#d55e00", "data buffers": "#7b8794", framework: "#a7b1bb"
+};
+const partNames = {tensor: "exposed tensor", context: "exposed context", expert: "exposed expert", data: "exposed data", pipeline: "exposed pipeline", bubble: "bubble (waiting)"};
+// rows: [part, ns] that add up to the step
+function waterfall(box, all, step) {
+  const rows = all.filter(r => r[1] > 0);
+  const row = 24, width = box.clientWidth, left = 128, right = width > 560 ? 150 : 62, scale = Math.max(width - left - right, 0) / step;
+  const words = ns => width > 560 ? time(ns) + " (" + percent(ns / step) + ")" : percent(ns / step);
+  const svg = svgIn(box, width, (rows.length + 1) * row + 4, "how the parts add up to the step");
+  let at = 0;
+  rows.forEach(([p, ns], i) => {
+    const x = left + at * scale, w = Math.max(ns * scale, 1);
+    svg.appendChild(element("text", {x: left - 10, y: i * row + 16, "text-anchor": "end"}, partNames[p] || p));
+    svg.appendChild(element("rect", {x, y: i * row + 3, width: w, height: row - 6, fill: colours[p]}));
+    svg.appendChild(element("line", {x1: x + w, x2: x + w, y1: i * row + 3, y2: (i + 2) * row - 3, class: "guide"}));
+    svg.appendChild(element("text", {x: x + w + 8, y: i * row + 16}, words(ns)));
+    at += ns;
+  });
+  svg.appendChild(element("text", {x: left - 10, y: rows.length * row + 16, "text-anchor": "end"}, "step"));
+  svg.appendChild(element("rect", {x: left, y: rows.length * row + 3, width: step * scale, height: row - 6, class: "whole"}));
+  svg.appendChild(element("text", {x: left + step * scale + 8, y: rows.length * row + 16}, time(step)));
+}
+// rows: {name, value, text, tip, colour}: a name above each bar, so that long ones have room
+function bars(box, rows, label) {
+  const row = 40, width = box.clientWidth, right = 8 + 7 * Math.max(...rows.map(r => r.text.length)), top = Math.max(...rows.map(r => Math.abs(r.value)), 1e-12), scale = Math.max(width - right, 0) / top;
+  const svg = svgIn(box, width, rows.length * row, label);
+  rows.forEach((r, i) => {
+    const g = element("g", r.tip ? {tabindex: 0, "aria-label": r.name + " " + r.text} : {});
+    g.appendChild(element("text", {x: 0, y: i * row + 13, class: "soft"}, fitted(r.name, width)));
+    g.appendChild(element("rect", {x: 0, y: i * row + 18, width: Math.max(Math.abs(r.value) * scale, 1), height: 15, fill: r.colour || series[0], opacity: r.value < 0 ? 0.5 : 1}));
+    g.appendChild(element("text", {x: Math.abs(r.value) * scale + 6, y: i * row + 30}, r.text));
+    svg.appendChild(r.tip ? withTip(g, r.tip) : g);
+  });
+}
+const fitted = (text, width) => text.length * 7 > width ? text.slice(0, Math.max(width / 7 - 1, 1)) + "…" : text;
+// columns: [[heading, cell(row), is text], ...]
+function tableOf(table, rows, columns) {
+  table.textContent = "";
+  const head = html("tr");
+  for (const [name, , words] of columns) head.appendChild(html("th", name, words ? "words" : ""));
+  table.appendChild(head);
+  for (const r of rows) {
+    const line = html("tr");
+    for (const [, cell, words] of columns) line.appendChild(html("td", cell(r), words ? "words" : ""));
+    table.appendChild(line);
+  }
+}
 function redraw(draw) {
   let waiting = false;
   const soon = () => {

@@ -1,11 +1,4 @@
 // Draws a simulated step. Times are nanoseconds, sizes bytes.
-const colours = {
-  forward: "#0072b2", backward: "#009e73", recompute: "#7fd0b4", optimizer: "#8a63c9", tensor: "#e69f00", context: "#b59b00", expert: "#a0642c", data: "#d55e00",
-  pipeline: "#cc79a7", bubble: "#b9c3cd",
-  parameter: "#0072b2", gradient: "#009e73", "optimizer states": "#8a63c9", activation: "#e69f00", communication: "#d55e00", "data buffers": "#7b8794", framework: "#a7b1bb"
-};
-const partNames = {tensor: "exposed tensor", context: "exposed context", expert: "exposed expert", data: "exposed data", pipeline: "exposed pipeline", bubble: "bubble (waiting)"};
-
 // ---- head ----
 const step = data.step_ns;
 byId("title").textContent = data.model + " on " + data.cluster + ": " + time(step) + " a step";
@@ -62,22 +55,7 @@ function axis(svg, left, y, width, from, to) {
 function drawWaterfall() {
   const s = data.stages[chosen];
   byId("waterfall-title").textContent = "Stage " + chosen + (chosen === busiest ? ", which waits least" : "") + ": how its parts add up to the step";
-  const rows = data.parts.map((p, k) => [p, s.parts[k]]).filter(r => r[1] > 0);
-  const row = 24, width = byId("waterfall").clientWidth, left = 128, right = width > 560 ? 150 : 62, scale = Math.max(width - left - right, 0) / step;
-  const words = ns => width > 560 ? time(ns) + " (" + percent(ns / step) + ")" : percent(ns / step);
-  const svg = svgIn(byId("waterfall"), width, (rows.length + 1) * row + 4, "how the parts of the chosen stage add up");
-  let at = 0;
-  rows.forEach(([p, ns], i) => {
-    const x = left + at * scale, w = Math.max(ns * scale, 1);
-    svg.appendChild(element("text", {x: left - 10, y: i * row + 16, "text-anchor": "end"}, partNames[p] || p));
-    svg.appendChild(element("rect", {x, y: i * row + 3, width: w, height: row - 6, fill: colours[p]}));
-    svg.appendChild(element("line", {x1: x + w, x2: x + w, y1: i * row + 3, y2: (i + 2) * row - 3, class: "guide"}));
-    svg.appendChild(element("text", {x: x + w + 8, y: i * row + 16}, words(ns)));
-    at += ns;
-  });
-  svg.appendChild(element("text", {x: left - 10, y: rows.length * row + 16, "text-anchor": "end"}, "step"));
-  svg.appendChild(element("rect", {x: left, y: rows.length * row + 3, width: step * scale, height: row - 6, class: "whole"}));
-  svg.appendChild(element("text", {x: left + step * scale + 8, y: rows.length * row + 16}, time(step)));
+  waterfall(byId("waterfall"), data.parts.map((p, k) => [p, s.parts[k]]), step);
 }
 
 // ---- timeline ----
@@ -327,6 +305,11 @@ function draw() {
   drawTimeline();
   drawMemory();
   drawPeaks();
+}
+if (data.others) {
+  byId("others-section").hidden = false;
+  byId("proof").textContent = data.proof;
+  tableOf(byId("others"), data.others, [["step", r => time(r.step_ns)], ["more", r => (100 * (r.step_ns / step - 1)).toFixed(1) + " %"], ["how known", r => r.known, true], ["plan", r => r.plan, true]]);
 }
 drawLinks();
 redraw(draw);

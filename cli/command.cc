@@ -15,11 +15,11 @@
 namespace orrery::cli {
 
 std::span<const Command> commands() {
-  static const std::array kCommands{plan_command(),       sweep_command(),    simulate_command(),
-                                    explain_command(),    train_command(),    calibrate_command(),
-                                    compare_command(),    validate_command(), partition_command(),
-                                    solve_command(),      import_command(),   check_command(),
-                                    collective_command(), topology_command(), list_command()};
+  static const std::array kCommands{
+      plan_command(),      sweep_command(),      simulate_command(), explain_command(),
+      train_command(),     calibrate_command(),  compare_command(),  validate_command(),
+      partition_command(), solve_command(),      import_command(),   export_command(),
+      check_command(),     collective_command(), topology_command(), list_command()};
   return kCommands;
 }
 

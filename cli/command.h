@@ -34,6 +34,7 @@ Command validate_command();
 Command partition_command();
 Command solve_command();
 Command import_command();
+Command export_command();
 Command check_command();
 Command topology_command();
 Command collective_command();

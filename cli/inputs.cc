@@ -210,12 +210,22 @@ Result<Scene> make_scene(const std::string& model_name, const std::string& clust
   return Scene{std::move(model), std::move(cost)};
 }
 
-Result<Scene> scene_of(const base::Options& options, const Plan& plan) {
-  TRY(const PriceNames prices, price_names(options));
+Result<Scene> scene_of(const base::Options& options, const Plan& plan, std::string_view usual) {
+  TRY(PriceNames prices, price_names(options));
+  prices.usual = usual;
   return make_scene(options.string_or("model", plan.model),
                     options.string_or("cluster", plan.cluster),
                     options.given("hosts") ? options.count("hosts") : plan.hosts, prices,
                     plan.precision, plan.sequence, plan.world_size());
+}
+
+Result<void> check_ranks(const Plan& plan, const Topology& cluster) {
+  const int ranks = plan.world_size(), devices = as_int(cluster.device_count()),
+            host = as_int(cluster.devices_per_host());
+  if (ranks <= devices) return {};
+  return refuse(kInconsistent, fmt::format("--hosts {} would do", (ranks + host - 1) / host),
+                "the plan has {} ranks, cluster '{}' has {} devices", ranks, cluster.name(),
+                devices);
 }
 
 Result<void> check_objective(const ModelSpec& model) {

@@ -89,8 +89,12 @@ Result<Scene> make_scene(const std::string& model, const std::string& cluster, i
                          const PriceNames& prices, model::Precision precision,
                          std::int64_t sequence, int ranks_wanted = 0);
 
-/// That of a plan: --model, --cluster and --hosts take the place of the plan's.
-Result<Scene> scene_of(const base::Options& options, const Plan& plan);
+/// That of a plan: --model, --cluster and --hosts take the place of the plan's. `usual` as in
+/// PriceNames.
+Result<Scene> scene_of(const base::Options& options, const Plan& plan, std::string_view usual = {});
+
+/// Error: kInconsistent, when the plan has more ranks than the cluster devices.
+Result<void> check_ranks(const Plan& plan, const Topology& cluster);
 
 /// Whether the executor can train this model: it predicts next tokens. Error: kUnsupported.
 Result<void> check_objective(const ModelSpec& model);

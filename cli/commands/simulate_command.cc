@@ -136,15 +136,6 @@ Result<Plan> plan_from_flags(const Options& o, const ModelSpec& model, const Top
   return plan::uniform_plan(model, o.string("cluster"), o.count("hosts"), u);
 }
 
-Result<void> check_ranks(const Plan& plan, const Topology& cluster) {
-  const int ranks = plan.world_size(), devices = as_int(cluster.device_count()),
-            host = as_int(cluster.devices_per_host());
-  if (ranks <= devices) return {};
-  return refuse(kInconsistent, fmt::format("--hosts {} would do", (ranks + host - 1) / host),
-                "the plan has {} ranks, cluster '{}' has {} devices", ranks, cluster.name(),
-                devices);
-}
-
 struct Subject {
   Plan plan;
   Scene scene;

@@ -13,6 +13,25 @@ Plan plan_for(const ImportTarget& target) {
   return plan;
 }
 
+void keep_experts_where_they_are(Plan& plan, const model::ModelSpec& model) {
+  const auto has_experts = [&](std::int64_t layer) {
+    return model.of_kind(model.kind_of(layer)).experts > 0;
+  };
+  const auto mixture = [](const model::BlockRun& run) { return run.shape.experts > 0; };
+  if (std::ranges::none_of(model.runs, mixture)) return;
+  std::int64_t layer = 0;
+  for (Stage& stage : plan.stages) {
+    std::vector<LayerRun> single;
+    for (const LayerRun& run : stage.runs) {
+      for (int i = 0; i < run.count && layer < model.layers; ++i, ++layer) {
+        single.push_back({1, run.strategy});
+        if (!has_experts(layer)) single.back().strategy.ep = 1;
+      }
+    }
+    stage.runs = std::move(single);
+  }
+}
+
 base::Result<ImportedPlan> validated(ImportedPlan imported, const model::ModelSpec& model,
                                      const std::vector<FaultPlace>& places) {
   base::Diagnostics faults = validate(imported.plan, model);

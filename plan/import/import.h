@@ -30,6 +30,7 @@
 ///   tensor-, pipeline-, expert-model-parallel-size, context-parallel-size       degrees
 ///   num-layers-per-virtual-pipeline-stage, num-virtual-stages-per-pipeline-rank interleaved
 ///   decoder-first-, decoder-last-pipeline-num-layers   layers of the first and the last stage
+///   pipeline-model-parallel-layout                     layers of every stage (pipeline_layout.h)
 ///   cp-comm-type p2p | a2a                             ring | Ulysses
 ///   use-distributed-optimizer                          ZeRO-1
 ///   num-distributed-optimizer-instances                hybrid sharding
@@ -73,6 +74,9 @@ base::Result<ImportedPlan> import_megatron(std::string_view text, const std::str
 
 /// A plan that has only what the target says: model, cluster, hosts.
 Plan plan_for(const ImportTarget& target);
+/// ep 1 for blocks without experts, of a model that has some elsewhere. Splits runs where a kind of
+/// block ends.
+void keep_experts_where_they_are(Plan& plan, const model::ModelSpec& model);
 
 /// The faults of validate(), each at the place of the first row whose text its message contains.
 struct FaultPlace {

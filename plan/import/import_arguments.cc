@@ -23,8 +23,8 @@ bool is_name(std::string_view text) {
          });
 }
 
-/// Words between white space. Quotes vanish; brackets of arrays and `;` separate; `$(…)` stays
-/// one word.
+/// Words between white space. Quotes vanish, and so does their line's end; outside of them brackets
+/// of arrays, `,` and `;` separate; `$(…)` stays one word.
 class WordReader {
  public:
   explicit WordReader(std::string_view text) : text_(text) {}
@@ -45,16 +45,19 @@ class WordReader {
       while (at_ < text_.size() && text_[at_] != '\n') advance(1, false);
     } else if (c == '$' && at_ + 1 < text_.size() && text_[at_ + 1] == '(') {
       substitution();
-    } else if (std::isspace(static_cast<unsigned char>(c)) != 0 || c == '(' || c == ')' ||
-               c == ';' || c == ',') {
+    } else if (std::isspace(static_cast<unsigned char>(c)) != 0 || (quote_ == 0 && separates(c))) {
       close();
+      if (c == '\n') quote_ = 0;
       advance(1, c == '\n');
     } else if (c == '"' || c == '\'') {
+      if (quote_ == 0 || quote_ == c) quote_ = quote_ == 0 ? c : '\0';
       advance(1, false);
     } else {
       append();
     }
   }
+
+  static bool separates(char c) { return c == '(' || c == ')' || c == ';' || c == ','; }
 
   void append() {
     if (word_.text.empty()) word_ = {{}, line_, column_, fresh_};
@@ -94,6 +97,7 @@ class WordReader {
   std::size_t at_ = 0;
   std::uint32_t line_ = 1, column_ = 1;
   bool fresh_ = true;
+  char quote_ = 0;  // the quotation mark that is open on this line
   Word word_;
   std::vector<Word> words_;
 };

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "plan/import/import.h"
 #include "plan/import/import_arguments.h"
+#include "plan/import/pipeline_layout.h"
 
 namespace orrery::plan {
 namespace {
@@ -16,8 +17,6 @@ struct Unsupported {
 };
 /// They change what runs, and no plan can say how.
 constexpr Unsupported kBeyondPlans[] = {
-    {"pipeline-model-parallel-layout",
-     "stages are stated by the decoder-*-pipeline-num-layers arguments only"},
     {"account-for-embedding-in-pipeline-split",
      "embedding and head stand beside the layers of their stages"},
     {"account-for-loss-in-pipeline-split",
@@ -41,6 +40,7 @@ constexpr std::array kPlanKeys{"tensor-model-parallel-size",
                                "sequence-parallel",
                                "decoder-first-pipeline-num-layers",
                                "decoder-last-pipeline-num-layers",
+                               "pipeline-model-parallel-layout",
                                "use-distributed-optimizer",
                                "overlap-grad-reduce",
                                "tp-comm-overlap",
@@ -250,6 +250,7 @@ class MegatronReader : ArgumentReader {
   /// Of Transformer Engine, by Megatron-LM's names; fp8 without a recipe scales by steps before.
   std::optional<model::Precision> recipe() {
     using enum model::Precision;
+    static_cast<void>(text("fp4-recipe"));  // the plan's only one
     if (text("fp4-format")) return kNvFp4;
     const auto name = text("fp8-recipe");
     if (!text("fp8-format") && !name) return std::nullopt;
@@ -273,8 +274,46 @@ class MegatronReader : ArgumentReader {
     imported_.plan.precision = target_.precision.value_or(recipe().value_or(own));
   }
 
+  /// Layers of each (virtual) stage of pipeline-model-parallel-layout.
+  std::vector<std::int64_t> layout(const std::string& text) {
+    constexpr std::string_view kKey = "pipeline-model-parallel-layout";
+    for (const std::string_view other :
+         {"decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers",
+          "num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank"}) {
+      if (!has(other)) continue;
+      fault(other, kInconsistent, "leave one of them out", "--{} beside --{}", other, kKey);
+      return {};
+    }
+    auto stages = read_pipeline_layout(text);
+    if (!stages) {
+      for (base::Diagnostic& d : stages.error())
+        sink_.add(std::move(d)
+                      .at(where(kKey))
+                      .with_hint("as in \"Et*3|(t*4|)*2t*3L\": embedding, layers, head"));
+      return {};
+    }
+    std::int64_t sum = 0;
+    for (const std::int64_t count : *stages) sum += count;
+    const auto turns = static_cast<std::int64_t>(stages->size()) / stages_;
+    if (sum != target_.model.layers || turns * stages_ != std::ssize(*stages)) {
+      fault(kKey, kInconsistent,
+            fmt::format("a multiple of {} stages with {} layers in all", stages_,
+                        target_.model.layers),
+            "--{} has {} stages and {} layers", kKey, stages->size(), sum);
+      return {};
+    }
+    set_turns(turns);
+    return *stages;
+  }
+
+  void set_turns(std::int64_t turns) {
+    imported_.plan.virtual_stages = as_int(turns);
+    imported_.plan.schedule = turns > 1 ? Schedule::kInterleaved : Schedule::k1F1B;
+  }
+
   /// Layers of each (virtual) stage.
   std::vector<std::int64_t> division() {
+    if (const auto stages = text("pipeline-model-parallel-layout")) return layout(*stages);
     const std::int64_t layers = target_.model.layers;
     const auto first = integer("decoder-first-pipeline-num-layers"),
                last = integer("decoder-last-pipeline-num-layers");
@@ -300,8 +339,7 @@ class MegatronReader : ArgumentReader {
     std::vector<std::int64_t> counts(as_index(stages_ * turns), slots > 0 ? rest / slots : 0);
     if (first) counts.front() = *first;
     if (last) counts.back() = *last;
-    imported_.plan.virtual_stages = as_int(turns);
-    imported_.plan.schedule = turns > 1 ? Schedule::kInterleaved : Schedule::k1F1B;
+    set_turns(turns);
     return counts;
   }
 
@@ -316,6 +354,7 @@ class MegatronReader : ArgumentReader {
       if (layers > recomputed) stage.runs.push_back({as_int(layers - recomputed), plain});
       imported_.plan.stages.push_back(std::move(stage));
     }
+    if (sink_.ok()) keep_experts_where_they_are(imported_.plan, target_.model);
     imported_.plan = canonical(std::move(imported_.plan));
   }
 

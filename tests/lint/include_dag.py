@@ -36,6 +36,7 @@ SUB_ROOMS = {
         "lowering": {"program"},
         "check": {"program"},
         "import": {"program"},
+        "export": {"program"},
         "partition": set(),
     },
     "costmodel": {

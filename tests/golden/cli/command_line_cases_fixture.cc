@@ -131,6 +131,14 @@ std::vector<Case> instances_and_imports() {
       {"partition_unsplit",
        "partition --model gpt2 --cluster dgx-1-v100 --devices 4 --fix 'mlp in=H,K'"},
       {"partition_experts", "partition --model mixtral-8x7b --cluster dgx-h100 --devices 4"},
+      {"export_megatron", "export --plan plan.json --to megatron", {{"plan.json", kUnevenPlan}}},
+      {"export_megatron_json",
+       "export --plan plan.json --to megatron --out plan.sh --json",
+       {{"plan.json", kUnevenPlan}}},
+      {"export_refused", "export --plan plan.json --to megatron", {{"plan.json", kEncoderPlan}}},
+      {"export_wrong_framework",
+       "export --plan plan.json --to megatro",
+       {{"plan.json", kUnevenPlan}}},
       {"import_other", "import deepspeed ds.json --model gpt2 --cluster dgx-a100 --out plan.json"},
   };
 }

@@ -177,6 +177,30 @@ inline constexpr const char* kWrongMegatron = R"(--tensor-model-parallel-size 8
 --recompute-granularity some
 )";
 
+/// Llama-2-7B on 8 devices: layers and stages unlike, embedding and head apart.
+inline constexpr const char* kUnevenPlan = R"({"schema": "orrery.plan/1", "model": "llama-2-7b",
+ "model_fingerprint": "0d25033a8d14f1395fef45eabd12daf2", "cluster": "dgx-a100", "hosts": 1,
+ "precision": "bf16", "sequence": 2048, "global_batch": 64, "micro_batches": 8,
+ "schedule": "1f1b", "prefetch_depth": 1,
+ "vocabulary": {"tp": 4, "dp": 1, "zero": 0, "sequence_parallel": false, "recompute": "none",
+                "grad_reduce": "step"},
+ "stages": [{"runs": [{"count": 8, "strategy": {"tp": 2, "dp": 2, "zero": 3,
+   "sequence_parallel": true, "recompute": "full", "grad_reduce": "step"}},
+  {"count": 9, "strategy": {"tp": 2, "dp": 2, "zero": 1, "sequence_parallel": true,
+   "recompute": "none", "grad_reduce": "step"}}]},
+  {"runs": [{"count": 15, "strategy": {"tp": 2, "dp": 2, "zero": 1, "sequence_parallel": true,
+   "recompute": "none", "grad_reduce": "step"}}]}]}
+)";
+inline constexpr const char* kEncoderPlan = R"({"schema": "orrery.plan/1", "model": "t5-small",
+ "model_fingerprint": "886da9680cd678ad9e6d967aadc9e9f8", "cluster": "dgx-1-v100", "hosts": 1,
+ "precision": "fp32", "sequence": 512, "global_batch": 16, "micro_batches": 1,
+ "schedule": "1f1b", "prefetch_depth": 1,
+ "vocabulary": {"tp": 1, "dp": 8, "zero": 1, "sequence_parallel": false, "recompute": "none",
+                "grad_reduce": "step"},
+ "stages": [{"runs": [{"count": 12, "strategy": {"tp": 1, "dp": 8, "zero": 1,
+   "sequence_parallel": false, "recompute": "none", "grad_reduce": "step"}}]}]}
+)";
+
 inline constexpr const char* kRows =
     R"(id,cluster,layers,hidden,heads,gpus,tp,pp,micro_batch,global_batch,recompute,)"
     R"(sequence_parallel,virtual_stages,precision,zero,"note, with a comma"

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "plan/import/import_arguments.h"
+#include "plan/import/pipeline_layout.h"
 
 namespace orrery::plan {
 namespace {
@@ -257,6 +258,62 @@ TEST(ImportMegatron, WhatAPlanCannotSayIsAFaultAtItsPlace) {
     EXPECT_EQ(fault(megatron(std::string(text) + "\n--micro-batch-size 1", target(24))), expected)
         << text;
   }
+}
+
+TEST(PipelineLayout, RepetitionsUnroll) {
+  const auto stages = read_pipeline_layout("Et*3|(tt|)*2,t|tL");
+  ASSERT_TRUE(stages.has_value()) << base::to_string(stages.error());
+  EXPECT_EQ(*stages, (std::vector<std::int64_t>{3, 2, 2, 1, 1}));
+  EXPECT_EQ(read_pipeline_layout("EtL").value(), (std::vector<std::int64_t>{1}));
+}
+
+TEST(PipelineLayout, WhatNoPlanHasIsRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "'' has E once, and first"},
+      {"ttL", "'ttL' has E once, and first"},
+      {"Et|EtL", "'Et|EtL' has E once, and first"},
+      {"Et|t", "'Et|t' has L once, and last"},
+      {"EtL|t", "'EtL|t' has L once, and last"},
+      {"Et|mL", "layers that predict several tokens (m) are in no plan"},
+      {"E|tL", "stage 0 of 'E|tL' has no layers, and no plan has such"},
+      {"Et*|tL", "'Et*|tL' is no layout of E, t, L and |"},
+      {"Et*99999999999|tL", "'Et*99999999999|tL' is no layout of E, t, L and |"},
+      {"E((t|)*9)*9tL", "'E((t|)*9)*9tL' is no layout of E, t, L and |"},
+      {"E(t|tL", "'E(t|tL' is no layout of E, t, L and |"},
+      {"ExL", "'ExL' is no layout of E, t, L and |"},
+  };
+  for (const auto& [text, expected] : cases) {
+    const auto stages = read_pipeline_layout(text);
+    ASSERT_FALSE(stages.has_value()) << text;
+    EXPECT_EQ(stages.error().front().message, expected);
+  }
+}
+
+TEST(ImportMegatron, ALayoutStatesTheLayersOfEveryStage) {
+  const auto imported = megatron(
+      "--pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 8 "
+      "--pipeline-model-parallel-layout \"Et|(t*3|)*2,tL\"");
+  ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
+  EXPECT_EQ(imported->plan.virtual_stages, 2);
+  EXPECT_EQ(imported->plan.schedule, Schedule::kInterleaved);
+  std::vector<int> layers;
+  for (const Stage& stage : imported->plan.stages) layers.push_back(stage.layers());
+  EXPECT_EQ(layers, (std::vector<int>{1, 3, 3, 1}));
+  EXPECT_EQ(fault(megatron("--micro-batch-size 1 --pipeline-model-parallel-size 2 "
+                           "--pipeline-model-parallel-layout 'Et*3|t*4L'")),
+            "run.sh:1:55: error[E0006]: --pipeline-model-parallel-layout has 2 stages and 7 "
+            "layers; a multiple of 2 stages with 8 layers in all");
+  EXPECT_EQ(fault(megatron("--micro-batch-size 1 --decoder-first-pipeline-num-layers 2 "
+                           "--pipeline-model-parallel-layout Et*4|t*4L")),
+            "run.sh:1:22: error[E0006]: --decoder-first-pipeline-num-layers beside "
+            "--pipeline-model-parallel-layout; leave one of them out");
+}
+
+TEST(ReadArguments, BracketsAndCommasInQuotesStay) {
+  const auto arguments = read_arguments("A=(--x \"a,(b)\" --y 'c;d')\n--z it's --w (1,2)", "f");
+  std::vector<std::string> values;
+  for (const Argument& a : arguments) values.push_back(a.key + "=" + a.value);
+  EXPECT_EQ(values, (std::vector<std::string>{"x=a,(b)", "y=c;d", "z=its", "w=(1,2)"}));
 }
 
 TEST(ReadArguments, UnsetVariablesStay) {

@@ -1,0 +1,64 @@
+#include "plan/export/export.h"
+
+#include <array>
+
+#include "base/numbers.h"
+#include "plan/export/differences.h"
+#include "plan/export/exporter.h"
+
+namespace orrery::plan {
+namespace {
+
+const Exporter& exporter_of(Framework framework) {
+  switch (framework) {
+    case Framework::kMegatron: return kMegatronExporter;
+  }
+  __builtin_unreachable();
+}
+
+/// The faults of the nearest plan, as what they mean here.
+base::Result<ExportedPlan> nothing_like_it(const FrameworkTerms& terms, base::Diagnostics faults) {
+  for (base::Diagnostic& fault : faults) {
+    fault.code = base::ErrorCode::kInfeasible;
+    fault.message =
+        fmt::format("{} can run nothing like this plan: {}", terms.title, fault.message);
+  }
+  return base::fail(std::move(faults));
+}
+
+}  // namespace
+
+std::span<const FrameworkTerms> frameworks() {
+  static const std::array kTerms{kMegatronExporter.terms};
+  return kTerms;
+}
+
+const FrameworkTerms& terms_of(Framework framework) {
+  return frameworks()[as_index(as_int(framework))];
+}
+
+const LayerStrategy& first_layer(const Plan& plan) {
+  return plan.stages.front().runs.front().strategy;
+}
+
+std::int64_t rank_sequences(const Plan& plan) {
+  return plan.micro_batch_sequences() / first_layer(plan).dp;
+}
+
+base::Result<ExportedPlan> export_plan(Framework framework, const Plan& plan,
+                                       const ExportRequest& request) {
+  if (base::Diagnostics faults = validate(plan, request.model); !faults.empty())
+    return base::fail(std::move(faults));
+  const Exporter& exporter = exporter_of(framework);
+  const Plan planned = canonical(plan);
+  ExportedPlan out;
+  out.plan = exporter.nearest(planned, request);
+  base::Diagnostics faults = validate(out.plan, request.model);
+  if (faults.empty()) faults = exporter.faults(out.plan, request);
+  if (!faults.empty()) return nothing_like_it(exporter.terms, std::move(faults));
+  out.differences = differences(planned, out.plan, exporter.rules());
+  exporter.write(out, request);
+  return out;
+}
+
+}  // namespace orrery::plan

@@ -98,6 +98,8 @@ std::string describe(const FrameworkTerms& terms, const ExportedPlan& exported, 
         show_bytes(planned.peak_bytes), change(planned.peak_bytes, runs.peak_bytes));
   }
   text += fmt::format("prices: {}\n", describe_origin(cost));
+  if (!exported.exact() && !terms.target.empty())
+    text += fmt::format("what it runs best: orrery plan --target {}\n", terms.target);
   if (!exported.settings.empty()) text += "stated elsewhere than in the file:\n";
   for (const plan::Setting& s : exported.settings)
     text += fmt::format("  {} {} ({})\n", s.name, s.value, s.where);
@@ -157,7 +159,9 @@ Command export_command() {
       {.name = "export",
        .summary = "write a plan as the file of another framework, and what that loses",
        .examples = {{"orrery export --plan plan.json --to megatron --out plan.sh",
-                     "arguments to source in a launch script"}},
+                     "arguments to source in a launch script"},
+                    {"orrery export --plan plan.json --to torchtitan --json",
+                     "the job configuration, what it loses, and both costs"}},
        .options = joined(
            {{required(text_option("plan", "FILE", "plan (orrery.plan/1)")),
              required(choice_option("to", "FRAMEWORK", framework_names(), "whose file is written")),

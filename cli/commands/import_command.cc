@@ -1,4 +1,7 @@
+#include <array>
+
 #include "base/file.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
@@ -9,21 +12,37 @@ namespace orrery::cli {
 
 namespace {
 
-Result<plan::ImportedPlan> import_file(const std::string& kind, const std::string& file,
-                                       const plan::ImportTarget& target) {
-  if (kind == "galvatron") {
-    TRY(const base::Node root, base::Node::parse_file(file));
-    return plan::import_galvatron(root, target);
+/// The text of a file by one of the readers.
+using TextReader = Result<plan::ImportedPlan> (*)(std::string_view, const std::string&,
+                                                  const plan::ImportTarget&);
+
+struct Kind {
+  std::string_view name;
+  TextReader read;
+};
+
+Result<plan::ImportedPlan> read_galvatron(std::string_view text, const std::string& name,
+                                          const plan::ImportTarget& target) {
+  TRY(const base::Node root, base::Node::parse_text(text, name));
+  return plan::import_galvatron(root, target);
+}
+
+constexpr std::array kKinds{Kind{"galvatron", read_galvatron},
+                            Kind{"megatron", plan::import_megatron},
+                            Kind{"torchtitan", plan::import_torchtitan}};
+
+Result<TextReader> reader_of(const std::string& kind) {
+  std::vector<std::string> names;
+  for (const Kind& k : kKinds) {
+    if (k.name == kind) return k.read;
+    names.emplace_back(k.name);
   }
-  TRY(const std::string text, base::read_file(file));
-  return plan::import_megatron(text, file, target);
+  return refuse(kBadValue, base::did_you_mean(kind, names, "frameworks"), "cannot import '{}'",
+                kind);
 }
 
 Result<int> run(const Options& options, const Invocation&) {
-  const std::string kind = options.string("KIND");
-  if (kind != "galvatron" && kind != "megatron") {
-    return refuse(kBadValue, "galvatron or megatron", "cannot import '{}'", kind);
-  }
+  TRY(const TextReader read, reader_of(options.string("KIND")));
   const int hosts = options.count("hosts");
   TRY(const ModelSpec model, model::find_model(options.string("model")));
   TRY(const Topology cluster, find_cluster(options.string("cluster"), hosts));
@@ -36,7 +55,9 @@ Result<int> run(const Options& options, const Invocation&) {
                       cluster.name(), devices);
   target.sequence = sequence_of(options);
   if (options.has("precision")) target.precision = precision_of(options);
-  TRY(const plan::ImportedPlan imported, import_file(kind, options.string("FILE"), target));
+  const std::string file = options.string("FILE");
+  TRY(const std::string text, base::read_file(file));
+  TRY(const plan::ImportedPlan imported, read(text, file, target));
   TRY_VOID(base::write_json(options.string("out"), plan::to_json(imported.plan)));
   for (const std::string& note : imported.notes) say("note: {}\n", note);
 
@@ -78,16 +99,17 @@ base::OptionSpec precision_of_file() {
 Command import_command() {
   return {
       {.name = "import",
-       .summary = "turn a plan of Galvatron or Megatron-LM into a plan file",
+       .summary = "turn a plan of Galvatron, Megatron-LM or TorchTitan into a plan file",
        .examples = {{"orrery import galvatron galvatron_config.json --model llama-2-7b --cluster "
                      "dgx-a100 --out plan.json",
                      "then 'orrery simulate --plan plan.json'"},
                     {"orrery import megatron pretrain.sh --model llama-3-70b --cluster dgx-h100 "
                      "--hosts 8 --out plan.json",
                      "arguments in a script or one per line"}},
-       .positionals = {{.name = "KIND", .help = "galvatron | megatron"},
+       .positionals = {{.name = "KIND", .help = "galvatron | megatron | torchtitan"},
                        {.name = "FILE",
-                        .help = "galvatron_config_*.json, or Megatron-LM arguments"}},
+                        .help = "galvatron_config_*.json, Megatron-LM arguments, or TorchTitan's "
+                                "TOML"}},
        .options =
            joined({{model_option(true), cluster_option(true), hosts_option(),
                     integer_option("devices", "N", {1, 1 << 20},

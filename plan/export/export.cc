@@ -9,12 +9,8 @@
 namespace orrery::plan {
 namespace {
 
-const Exporter& exporter_of(Framework framework) {
-  switch (framework) {
-    case Framework::kMegatron: return kMegatronExporter;
-  }
-  __builtin_unreachable();
-}
+/// In order of the enumerators.
+constexpr std::array kExporters{&kMegatronExporter, &kTorchTitanExporter};
 
 /// The faults of the nearest plan, as what they mean here.
 base::Result<ExportedPlan> nothing_like_it(const FrameworkTerms& terms, base::Diagnostics faults) {
@@ -29,8 +25,12 @@ base::Result<ExportedPlan> nothing_like_it(const FrameworkTerms& terms, base::Di
 }  // namespace
 
 std::span<const FrameworkTerms> frameworks() {
-  static const std::array kTerms{kMegatronExporter.terms};
-  return kTerms;
+  static const std::vector<FrameworkTerms> terms = [] {
+    std::vector<FrameworkTerms> rows;
+    for (const Exporter* exporter : kExporters) rows.push_back(exporter->terms);
+    return rows;
+  }();
+  return terms;
 }
 
 const FrameworkTerms& terms_of(Framework framework) {
@@ -49,7 +49,7 @@ base::Result<ExportedPlan> export_plan(Framework framework, const Plan& plan,
                                        const ExportRequest& request) {
   if (base::Diagnostics faults = validate(plan, request.model); !faults.empty())
     return base::fail(std::move(faults));
-  const Exporter& exporter = exporter_of(framework);
+  const Exporter& exporter = *kExporters[as_index(as_int(framework))];
   const Plan planned = canonical(plan);
   ExportedPlan out;
   out.plan = exporter.nearest(planned, request);

@@ -31,7 +31,7 @@
 
 namespace orrery::plan {
 
-enum class Framework : std::uint8_t { kMegatron };
+enum class Framework : std::uint8_t { kMegatron, kTorchTitan };
 
 struct FrameworkTerms {
   Framework framework;
@@ -40,6 +40,7 @@ struct FrameworkTerms {
   std::string_view version;   // whose words the file has
   std::string_view file;      // what is written: "arguments of pretrain_gpt.py"
   std::string_view software;  // whose steps it runs, by name (orrery list software)
+  std::string_view target;    // of `orrery plan --target`: what it can run; empty: none
 };
 /// One row for each, in order of the enumerators.
 std::span<const FrameworkTerms> frameworks();

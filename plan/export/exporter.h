@@ -21,7 +21,7 @@ struct Exporter {
   std::vector<Rule> (*rules)();
 };
 
-extern const Exporter kMegatronExporter;
+extern const Exporter kMegatronExporter, kTorchTitanExporter;
 
 /// Faults of one plan.
 class FaultList {

@@ -268,7 +268,7 @@ std::vector<Rule> rules() {
 
 constinit const Exporter kMegatronExporter{
     {Framework::kMegatron, "megatron", "Megatron-LM", "core_v0.19.0",
-     "arguments of pretrain_gpt.py and torchrun", "megatron-core"},
+     "arguments of pretrain_gpt.py and torchrun", "megatron-core", "megatron"},
     nearest,
     faults,
     write,

@@ -39,8 +39,28 @@
 ///   sequence-parallel, recompute-*, micro-batch-size, global-batch-size, seq-length, bf16, fp16
 ///   nproc-per-node, nnodes (of torchrun)               world size; default: all devices
 ///
-/// Arguments of the model (num-layers, hidden-size, …) must be the model's. What does not bear on
-/// the plan is ignored with a note; what does and cannot be said by a plan is a fault at its place.
+/// TorchTitan (job configuration in TOML of v0.2.2, torchtitan/config/job_config.py; toml.h):
+///
+///   [training] local_batch_size, global_batch_size, seq_len, mixed_precision_param
+///   [parallelism] data_parallel_replicate_degree, data_parallel_shard_degree    dp; sharded: shard
+///     of it and of cp, neighbours; replicate alone: ZeRO-0
+///   fsdp_reshard_after_forward always | never          ZeRO-3 | ZeRO-2; default: always without a
+///                                                      pipeline
+///   tensor_parallel_degree                             with sequence parallelism
+///   enable_async_tensor_parallel                       with [compile] enable: 4 pieces
+///   pipeline_parallel_degree, _schedule, _microbatch_size; module_fqns_per_model_part, or
+///     _layers_per_stage, _first_stage_less_layers, _last_stage_less_layers      stages
+///   context_parallel_degree                            rings
+///   expert_parallel_degree, expert_tensor_parallel_degree (= tensor_parallel_degree)
+///   [activation_checkpoint] mode none | selective | full, selective_ac_option op | every n-th
+///     layer of a rank
+///   [model] converters quantize.linear.float8 | quantize.linear.mx              fp8-current, mxfp8
+///
+/// FSDP reduces gradients after every micro-batch, a pipeline once, at its end.
+///
+/// Of Megatron-LM, arguments of the model (num-layers, hidden-size, …) must be the model's. What
+/// does not bear on the plan is ignored with a note; what does and cannot be said by a plan is a
+/// fault at its place.
 #include <optional>
 
 #include "base/config.h"
@@ -71,6 +91,10 @@ base::Result<ImportedPlan> import_galvatron(const base::Node& root, const Import
 /// `name` stands for the file in diagnostics.
 base::Result<ImportedPlan> import_megatron(std::string_view text, const std::string& name,
                                            const ImportTarget& target);
+
+/// `name` as above.
+base::Result<ImportedPlan> import_torchtitan(std::string_view text, const std::string& name,
+                                             const ImportTarget& target);
 
 /// A plan that has only what the target says: model, cluster, hosts.
 Plan plan_for(const ImportTarget& target);

@@ -17,6 +17,8 @@ inline base::Result<plan::ImportedPlan> read_back(plan::Framework framework,
                                   .precision = {}};
   switch (framework) {
     case plan::Framework::kMegatron: return plan::import_megatron(exported.text, "run.sh", target);
+    case plan::Framework::kTorchTitan:
+      return plan::import_torchtitan(exported.text, "job.toml", target);
   }
   __builtin_unreachable();
 }

@@ -177,6 +177,34 @@ inline constexpr const char* kWrongMegatron = R"(--tensor-model-parallel-size 8
 --recompute-granularity some
 )";
 
+inline constexpr const char* kTorchTitan = R"([job]
+dump_folder = "./outputs"
+
+[training]
+local_batch_size = 2
+global_batch_size = 64
+seq_len = 8192
+
+[parallelism]
+data_parallel_replicate_degree = 1
+data_parallel_shard_degree = -1
+fsdp_reshard_after_forward = "always"  # default | never | always
+tensor_parallel_degree = 2
+
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "2"
+)";
+inline constexpr const char* kWrongTorchTitan = R"([training]
+local_batch_size = 0
+seq_length = 8192
+
+[parallelism]
+data_parallel_shard_degree = -1
+fsdp_reshard_after_forward = "sometimes"
+tensor_parallel_degree = "2"
+)";
+
 /// Llama-2-7B on 8 devices: layers and stages unlike, embedding and head apart.
 inline constexpr const char* kUnevenPlan = R"({"schema": "orrery.plan/1", "model": "llama-2-7b",
  "model_fingerprint": "0d25033a8d14f1395fef45eabd12daf2", "cluster": "dgx-a100", "hosts": 1,

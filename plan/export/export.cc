@@ -10,7 +10,8 @@ namespace orrery::plan {
 namespace {
 
 /// In order of the enumerators.
-constexpr std::array kExporters{&kMegatronExporter, &kTorchTitanExporter};
+constexpr std::array kExporters{&kMegatronExporter, &kTorchTitanExporter, &kDeepSpeedExporter,
+                                &kAccelerateExporter, &kGalvatronExporter};
 
 /// The faults of the nearest plan, as what they mean here.
 base::Result<ExportedPlan> nothing_like_it(const FrameworkTerms& terms, base::Diagnostics faults) {
@@ -43,6 +44,12 @@ const LayerStrategy& first_layer(const Plan& plan) {
 
 std::int64_t rank_sequences(const Plan& plan) {
   return plan.micro_batch_sequences() / first_layer(plan).dp;
+}
+
+Launch launch_of(const Plan& plan, const ExportRequest& request) {
+  const int world = plan.world_size();
+  if (world <= request.devices_per_host) return {world, 1};
+  return {request.devices_per_host, ceil_div(world, request.devices_per_host)};
 }
 
 base::Result<ExportedPlan> export_plan(Framework framework, const Plan& plan,

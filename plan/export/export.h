@@ -27,20 +27,22 @@
 
 #include "base/result.h"
 #include "model/spec.h"
+#include "plan/import/import.h"
 #include "plan/program/plan.h"
 
 namespace orrery::plan {
 
-enum class Framework : std::uint8_t { kMegatron, kTorchTitan };
+enum class Framework : std::uint8_t { kMegatron, kTorchTitan, kDeepSpeed, kAccelerate, kGalvatron };
 
 struct FrameworkTerms {
   Framework framework;
-  std::string_view name;      // of the command line: "megatron"
-  std::string_view title;     // "Megatron-LM"
-  std::string_view version;   // whose words the file has
-  std::string_view file;      // what is written: "arguments of pretrain_gpt.py"
-  std::string_view software;  // whose steps it runs, by name (orrery list software)
-  std::string_view target;    // of `orrery plan --target`: what it can run; empty: none
+  std::string_view name;     // of the command line: "megatron"
+  std::string_view title;    // "Megatron-LM"
+  std::string_view version;  // whose words the file has
+  std::string_view file;     // what is written: "arguments of pretrain_gpt.py"
+  std::string_view
+      software;             // whose steps it runs, by name (orrery list software); empty: not known
+  std::string_view target;  // of `orrery plan --target`: what it can run; empty: none
 };
 /// One row for each, in order of the enumerators.
 std::span<const FrameworkTerms> frameworks();
@@ -71,8 +73,9 @@ struct ExportedPlan {
   std::string text;                     // of the file
   Plan plan;                            // what the framework runs
   std::vector<Difference> differences;  // between the plan that was given and this one
-  std::vector<Setting> settings;
-  std::vector<std::string> notes;  // what no plan can say, so that no time below counts it
+  BesideFile beside;                    // what a reader of the file needs as well
+  std::vector<Setting> settings;        // the same for people, and what no reader needs
+  std::vector<std::string> notes;       // what no plan can say, so that no time below counts it
   [[nodiscard]] bool exact() const { return differences.empty(); }
 };
 

@@ -21,7 +21,15 @@ struct Exporter {
   std::vector<Rule> (*rules)();
 };
 
-extern const Exporter kMegatronExporter, kTorchTitanExporter;
+extern const Exporter kMegatronExporter, kTorchTitanExporter, kDeepSpeedExporter,
+    kAccelerateExporter, kGalvatronExporter;
+
+/// Ranks on each host, and hosts, of a launcher that starts as many everywhere: all devices of a
+/// host are used before the next one's.
+struct Launch {
+  int ranks = 1, hosts = 1;
+};
+Launch launch_of(const Plan& plan, const ExportRequest& request);
 
 /// Faults of one plan.
 class FaultList {
@@ -32,6 +40,12 @@ class FaultList {
     faults_.push_back(
         base::make_error(base::ErrorCode::kInfeasible, format, std::forward<Args>(args)...)
             .with_hint(std::move(hint)));
+  }
+  /// launch_of() has all ranks.
+  void require_whole_hosts(const Plan& plan, const ExportRequest& request) {
+    const Launch launch = launch_of(plan, request);
+    require(launch.ranks * launch.hosts == plan.world_size(), "as many ranks as whole hosts have",
+            "{} ranks on hosts of {} devices", plan.world_size(), request.devices_per_host);
   }
   base::Diagnostics take() { return std::move(faults_); }
 

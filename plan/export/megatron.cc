@@ -83,16 +83,6 @@ Plan nearest(const Plan& plan, const ExportRequest& request) {
   return p;
 }
 
-/// torchrun's: ranks on each host, and hosts.
-struct Launch {
-  int ranks = 1, hosts = 1;
-};
-Launch launch_of(const Plan& plan, const ExportRequest& request) {
-  const int world = plan.world_size();
-  if (world <= request.devices_per_host) return {world, 1};
-  return {request.devices_per_host, ceil_div(world, request.devices_per_host)};
-}
-
 base::Diagnostics faults(const Plan& plan, const ExportRequest& request) {
   FaultList list;
   const model::ModelSpec& m = request.model;
@@ -103,10 +93,7 @@ base::Diagnostics faults(const Plan& plan, const ExportRequest& request) {
   list.require(s.cp == 1 || plan.sequence % (2 * s.cp) == 0,
                "a sequence that 2 * cp divides, or cp 1", "{} tokens in {} chunks", plan.sequence,
                2 * s.cp);
-  const Launch launch = launch_of(plan, request);
-  list.require(launch.ranks * launch.hosts == plan.world_size(),
-               "as many ranks as whole hosts have", "{} ranks on hosts of {} devices",
-               plan.world_size(), request.devices_per_host);
+  list.require_whole_hosts(plan, request);
   return list.take();
 }
 

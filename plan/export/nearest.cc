@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "plan/import/import.h"
 
 namespace orrery::plan {
 
@@ -54,16 +55,6 @@ LayerStrategy usual_strategy(const Plan& plan) {
   return strategy;
 }
 
-LayerStrategy vocabulary_like(LayerStrategy layer) {
-  layer.sequence_parallel = false;
-  layer.tensor_pieces = 1;
-  layer.recompute = Recompute::kNone;
-  layer.ep = 1;
-  layer.operators = ShardedOperators::kAll;
-  layer.slices = 1;
-  return layer;
-}
-
 void make_uniform(Plan& plan, const LayerStrategy& strategy, const model::ModelSpec& model) {
   std::vector<LayerStrategy> layers = layers_of(plan);
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -87,6 +78,15 @@ Recompute most_recompute(const Plan& plan) {
   for (const Stage& stage : plan.stages)
     for (const LayerRun& run : stage.runs) most = std::max(most, run.strategy.recompute);
   return most;
+}
+
+void join_virtual_stages(Plan& plan) {
+  std::vector<int> joined(as_index(plan.pipeline_degree()), 0);
+  const std::vector<int> sizes = stage_sizes(plan);
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    joined[i / as_index(plan.virtual_stages)] += sizes[i];
+  plan.virtual_stages = 1;
+  set_layers(plan, layers_of(plan), joined);
 }
 
 bool even_stages(const Plan& plan) {

@@ -33,8 +33,8 @@ void set_recompute(Plan& plan, const std::vector<Recompute>& recompute);
 /// The most that any layer of the plan recomputes.
 Recompute most_recompute(const Plan& plan);
 
-/// Embedding and head as layers of this strategy have them.
-LayerStrategy vocabulary_like(LayerStrategy layer);
+/// One stage for each pipeline rank, of neighbouring virtual stages.
+void join_virtual_stages(Plan& plan);
 
 /// Whether all stages have as many layers.
 bool even_stages(const Plan& plan);

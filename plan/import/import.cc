@@ -13,6 +13,16 @@ Plan plan_for(const ImportTarget& target) {
   return plan;
 }
 
+LayerStrategy vocabulary_like(LayerStrategy layer) {
+  layer.sequence_parallel = false;
+  layer.tensor_pieces = 1;
+  layer.recompute = Recompute::kNone;
+  layer.ep = 1;
+  layer.operators = ShardedOperators::kAll;
+  layer.slices = 1;
+  return layer;
+}
+
 void keep_experts_where_they_are(Plan& plan, const model::ModelSpec& model) {
   const auto has_experts = [&](std::int64_t layer) {
     return model.of_kind(model.kind_of(layer)).experts > 0;

@@ -14,13 +14,14 @@
 ///   tp_consecutive_flags  0: strided, the data group on neighbouring ranks (default 1)
 ///   dp_types_enc          1: ZeRO-3, 0: default_dp_type (ddp, zero2, zero3; default ddp)
 ///   checkpoint            1: full recomputation (default 0)
-///   vtp, vsp, embed_sdp   degree of embedding and head, whether it is Ulysses, whether they are
-///                         ZeRO-3
+///   cp_sizes_enc          rings of context parallelism beside the degree (default 1; runtime only)
+///   vtp, vsp, vcp         degree of embedding and head, whether it is Ulysses, their ring
+///   vocab_sdp             whether they are ZeRO-3; embed_sdp in what its search writes
 ///   global_bsz, chunks    sequences a step, micro-batches
 ///   pipeline_type         pipedream_flush (1F1B) or gpipe (default)
 ///
-/// The file may have no world size (all devices are used), and has no sequence parallelism (assumed
-/// with tensor parallelism, as that tool's search does).
+/// The file may have no world size (all devices are used). Sequence parallelism and when gradients
+/// are reduced are elsewhere (BesideFile); its search assumes the first with tensor parallelism.
 ///
 /// Megatron-LM: the arguments of pretrain_gpt.py (megatron/training/arguments.py) in a shell
 /// script, one per line, or as `key: value`. Read are `--key value`, `--key=value`, `key: value`,
@@ -58,6 +59,30 @@
 ///
 /// FSDP reduces gradients after every micro-batch, a pipeline once, at its end.
 ///
+/// Accelerate (YAML of `accelerate config`, commands/config/config_args.py of 1.15.0):
+///
+///   distributed_type FSDP | MULTI_GPU                  FSDP version 2 | replicas, ZeRO-0
+///   num_processes, mixed_precision no | bf16 | fp16 | fp8 (fp8_config: fp8_backend AO)
+///   fsdp_config: fsdp_version 2, fsdp_reshard_after_forward (true: ZeRO-3, false: ZeRO-2),
+///     fsdp_activation_checkpointing (all layers)
+///   parallelism_config: parallelism_config_dp_replicate_size, _dp_shard_size, _tp_size, _cp_size
+///     (rings); sharded over dp_shard and cp, neighbours
+///
+/// Gradients are reduced once a step. The batch is the training script's (BesideFile).
+///
+/// DeepSpeed (JSON, deepspeed/runtime/config.py of 0.19):
+///
+///   train_micro_batch_size_per_gpu, gradient_accumulation_steps, train_batch_size   any two;
+///     train_batch_size counts all ranks but those of a sequence or a pipeline
+///   zero_optimization: stage; overlap_comm (stage 1: gradients beside the last backward, else
+///     behind it); mics_shard_size (stage 3: hybrid sharding)
+///   tensor_parallel: autotp_size                       without sequence parallelism
+///   sequence_parallel_size                             Ulysses
+///   expert_parallel: enabled, autoep_size
+///   bf16, fp16: enabled
+///
+/// ZeRO-2 and 3 reduce gradients of every micro-batch, ZeRO-0 behind the last backward.
+///
 /// Of Megatron-LM, arguments of the model (num-layers, hidden-size, …) must be the model's. What
 /// does not bear on the plan is ignored with a note; what does and cannot be said by a plan is a
 /// fault at its place.
@@ -71,6 +96,19 @@
 
 namespace orrery::plan {
 
+/// What a framework takes from elsewhere than the file that is read: arguments of a training
+/// script, code of the model, another file. Readers use what their file cannot say.
+struct BesideFile {
+  std::int64_t micro_batch = 1;    // Accelerate: sequences on one data-parallel rank
+  std::int64_t micro_batches = 1;  // Accelerate: a step (gradient accumulation)
+  int stages = 1;                  // DeepSpeed: PipelineModule's num_stages, of as many layers each
+  bool recompute = false;  // DeepSpeed, replicas of Accelerate: all layers, by the model's code
+  bool sequence_parallel = true;  // Galvatron: one switch, of layers with tensor parallelism
+  // Galvatron: async_grad_reduce off, gradients of every micro-batch are reduced (ZeRO-2, 3)
+  bool reduce_every_micro_batch = false;
+  bool operator==(const BesideFile&) const = default;
+};
+
 struct ImportTarget {
   model::ModelSpec model;
   std::string cluster;  // as the user said it: goes into the plan
@@ -79,6 +117,7 @@ struct ImportTarget {
   std::int64_t sequence = 0;  // tokens; 0: the file's, else the model's maximum
   // nothing: the file's, else bf16 (Galvatron) or fp32 (Megatron-LM)
   std::optional<model::Precision> precision;
+  BesideFile beside = {};
 };
 
 struct ImportedPlan {
@@ -96,6 +135,11 @@ base::Result<ImportedPlan> import_megatron(std::string_view text, const std::str
 base::Result<ImportedPlan> import_torchtitan(std::string_view text, const std::string& name,
                                              const ImportTarget& target);
 
+base::Result<ImportedPlan> import_accelerate(const base::Node& root, const ImportTarget& target);
+base::Result<ImportedPlan> import_deepspeed(const base::Node& root, const ImportTarget& target);
+
+/// Embedding and head as layers of this strategy have them.
+LayerStrategy vocabulary_like(LayerStrategy layer);
 /// A plan that has only what the target says: model, cluster, hosts.
 Plan plan_for(const ImportTarget& target);
 /// ep 1 for blocks without experts, of a model that has some elsewhere. Splits runs where a kind of

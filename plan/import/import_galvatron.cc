@@ -102,17 +102,32 @@ class GalvatronReader {
     return values;
   }
 
-  LayerStrategy spread(std::string_view key, std::int64_t degree, bool ulysses, int zero) {
+  /// `degree` is Ulysses' or tensor parallelism's, `ring` that of context parallelism beside it.
+  struct Degrees {
+    std::int64_t degree = 1, ring = 1;
+    bool ulysses = false;
+  };
+
+  LayerStrategy spread(std::string_view key, const Degrees& d, int zero) {
     LayerStrategy s;
-    if (degree < 1 || (devices_ > 0 && devices_ % degree != 0)) {
+    const std::int64_t ranks = d.degree * d.ring;
+    if (ranks < 1 || (devices_ > 0 && devices_ % ranks != 0)) {
       reader_.error(key, kInconsistent, "'{}': degree {} does not divide the {} devices of a stage",
-                    key, degree, devices_);
+                    key, ranks, devices_);
       return s;
     }
-    (ulysses ? s.cp : s.tp) = as_int(degree);
-    if (ulysses && degree > 1) s.context = ContextKind::kUlysses;
-    s.dp = as_int(std::max<std::int64_t>(devices_ / degree, 1));
+    if (d.ulysses && d.degree > 1 && d.ring > 1) {
+      reader_.error(key, kUnsupported, "'{}': Ulysses beside a ring cannot be said in a plan", key);
+      return s;
+    }
+    const bool ulysses = d.ulysses && d.degree > 1;
+    s.tp = ulysses ? 1 : as_int(d.degree);
+    s.cp = as_int(ulysses ? d.degree : d.ring);
+    if (ulysses) s.context = ContextKind::kUlysses;
+    s.dp = as_int(std::max<std::int64_t>(devices_ / ranks, 1));
     s.zero = s.replicas() == 1 ? 0 : zero;
+    if (s.zero >= 2 && target_.beside.reduce_every_micro_batch)
+      s.grad_reduce = GradReduce::kMicroBatch;
     return s;
   }
 
@@ -122,19 +137,20 @@ class GalvatronReader {
     const auto consecutive = per_layer("tp_consecutive_flags", 1, 1);
     const auto sharded = per_layer("dp_types_enc", 1, 0);
     const auto ulysses = per_layer("use_sp", 1, 0);
+    const auto rings = per_layer("cp_sizes_enc", kMaxWorldSize, 1);
     const auto checkpoints = per_layer("checkpoint", 1, 0);
     std::vector<LayerStrategy> layers;
     bool tensor = false;
     for (std::size_t i = 0; i < layers_ && sink_.ok(); ++i) {
-      LayerStrategy s =
-          spread("tp_sizes_enc", degrees[i], ulysses[i] == 1, sharded[i] == 1 ? 3 : default_zero_);
-      s.sequence_parallel = s.tp > 1;
+      LayerStrategy s = spread("tp_sizes_enc", {degrees[i], rings[i], ulysses[i] == 1},
+                               sharded[i] == 1 ? 3 : default_zero_);
+      s.sequence_parallel = s.tp > 1 && target_.beside.sequence_parallel;
       s.strided = consecutive[i] == 0 && s.tp > 1 && s.dp > 1;
       if (checkpoints[i] == 1) s.recompute = Recompute::kFull;
       tensor = tensor || s.tp > 1;
       layers.push_back(s);
     }
-    if (tensor) {
+    if (tensor && target_.beside.sequence_parallel) {
       imported_.notes.push_back(
           "tensor parallelism is taken with sequence parallelism, as that tool's search assumes");
     }
@@ -160,8 +176,14 @@ class GalvatronReader {
   void read_vocabulary() {
     const std::int64_t degree = reader_.optional_int("vtp", {1, kMaxWorldSize}).value_or(1);
     const bool ulysses = reader_.optional_int("vsp", {0, 1}).value_or(0) == 1;
-    const bool sharded = reader_.optional_int("embed_sdp", {0, 1}).value_or(0) == 1;
-    imported_.plan.vocabulary = spread("vtp", degree, ulysses, sharded ? 3 : default_zero_);
+    const std::int64_t ring = reader_.optional_int("vcp", {1, kMaxWorldSize}).value_or(1);
+    const auto searched = reader_.optional_int("embed_sdp", {0, 1}),
+               runs = reader_.optional_int("vocab_sdp", {0, 1});
+    if (searched && runs && *searched != *runs)
+      reader_.fault("vocab_sdp", kInconsistent, "the runtime reads vocab_sdp: drop the other",
+                    "vocab_sdp is {} and embed_sdp is {}", *runs, *searched);
+    const bool sharded = runs.value_or(searched.value_or(0)) == 1;
+    imported_.plan.vocabulary = spread("vtp", {degree, ring, ulysses}, sharded ? 3 : default_zero_);
   }
 
   const ImportTarget& target_;

@@ -62,7 +62,7 @@ class MegatronReader : ArgumentReader {
     check_model();
     check_unsupported();
     read_layer();
-    read_vocabulary();
+    imported_.plan.vocabulary = vocabulary_like(layer_);
     read_batch();
     read_precision();
     read_stages();
@@ -218,15 +218,6 @@ class MegatronReader : ArgumentReader {
       fault("recompute-num-layers", kUnsupported, "every layer keeps its own input: 1",
             "chunks of {} layers that are recomputed as one", *count);
     }
-  }
-
-  void read_vocabulary() {
-    LayerStrategy v = layer_;
-    v.sequence_parallel = false;
-    v.tensor_pieces = 1;
-    v.recompute = Recompute::kNone;
-    v.ep = 1;
-    imported_.plan.vocabulary = v;
   }
 
   void read_batch() {

@@ -400,11 +400,7 @@ class TorchTitanReader : TomlTable {
       }
       plan.stages.push_back(std::move(stage));
     }
-    plan.vocabulary = layer_;
-    plan.vocabulary.sequence_parallel = false;
-    plan.vocabulary.tensor_pieces = 1;
-    plan.vocabulary.recompute = Recompute::kNone;
-    plan.vocabulary.ep = 1;
+    plan.vocabulary = vocabulary_like(layer_);
     keep_experts_where_they_are(plan, target_.model);
     plan = canonical(std::move(plan));
   }

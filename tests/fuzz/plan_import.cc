@@ -22,7 +22,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   };
   check(plan::import_megatron(text, "run.sh", target));
   check(plan::import_torchtitan(text, "job.toml", target));
-  const auto root = base::Node::parse_text(text, "galvatron.json");
-  if (root) check(plan::import_galvatron(*root, target));
+  const auto root = base::Node::parse_text(text, "plan.yaml");
+  if (!root) return 0;
+  check(plan::import_galvatron(*root, target));
+  check(plan::import_deepspeed(*root, target));
+  check(plan::import_accelerate(*root, target));
   return 0;
 }

@@ -36,7 +36,7 @@ SUB_ROOMS = {
         "lowering": {"program"},
         "check": {"program"},
         "import": {"program"},
-        "export": {"program"},
+        "export": {"program", "import"},
         "partition": set(),
     },
     "costmodel": {

@@ -131,24 +131,41 @@ std::vector<Case> instances_and_imports() {
       {"partition_unsplit",
        "partition --model gpt2 --cluster dgx-1-v100 --devices 4 --fix 'mlp in=H,K'"},
       {"partition_experts", "partition --model mixtral-8x7b --cluster dgx-h100 --devices 4"},
-      {"export_megatron", "export --plan plan.json --to megatron", {{"plan.json", kUnevenPlan}}},
-      {"export_megatron_json",
-       "export --plan plan.json --to megatron --out plan.sh --json",
-       {{"plan.json", kUnevenPlan}}},
-      {"export_torchtitan",
-       "export --plan plan.json --to torchtitan",
-       {{"plan.json", kUnevenPlan}}},
+  };
+}
+
+std::vector<Case> exports() {
+  const auto export_of = [](const char* name, const char* options, const char* plan) {
+    return Case{
+        name, std::string("export --plan plan.json --to ") + options, {{"plan.json", plan}}};
+  };
+  return {
+      export_of("export_megatron", "megatron", kUnevenPlan),
+      export_of("export_megatron_json", "megatron --out plan.sh --json", kUnevenPlan),
+      export_of("export_torchtitan", "torchtitan", kUnevenPlan),
+      export_of("export_deepspeed", "deepspeed", kUnevenPlan),
+      export_of("export_accelerate", "accelerate --out fsdp.yaml", kUnevenPlan),
+      export_of("export_galvatron", "galvatron --memory 24GiB --out plan24.json", kUnevenPlan),
+      export_of("export_deepspeed_exact", "deepspeed --out ds.json", kShardedPlan),
+      export_of("export_refused", "megatron", kEncoderPlan),
+      export_of("export_wrong_framework", "megatro", kUnevenPlan),
       {"import_torchtitan",
        "import torchtitan job.toml --model llama-3-8b --cluster dgx-h100 --hosts 2 --out plan.json",
        {{"job.toml", kTorchTitan}}},
       {"import_torchtitan_wrong",
        "import torchtitan job.toml --model llama-3-8b --cluster dgx-h100 --out plan.json",
        {{"job.toml", kWrongTorchTitan}}},
-      {"export_refused", "export --plan plan.json --to megatron", {{"plan.json", kEncoderPlan}}},
-      {"export_wrong_framework",
-       "export --plan plan.json --to megatro",
-       {{"plan.json", kUnevenPlan}}},
-      {"import_other", "import deepspeed ds.json --model gpt2 --cluster dgx-a100 --out plan.json"},
+      {"import_deepspeed",
+       "import deepspeed ds.json --model llama-2-7b --cluster dgx-a100 --recompute "
+       "--sequence-length 2048 --out plan.json",
+       {{"ds.json", kDeepSpeed}}},
+      {"import_accelerate",
+       "import accelerate fsdp.yaml --model llama-2-7b --cluster dgx-a100 --micro-batch 2 "
+       "--micro-batches 4 --sequence-length 2048 --out plan.json",
+       {{"fsdp.yaml", kAccelerate}}},
+      {"import_beside",
+       "import megatron run.sh --model llama-2-7b --cluster dgx-a100 --pp 2 --out plan.json"},
+      {"import_other", "import colossal cai.json --model gpt2 --cluster dgx-a100 --out plan.json"},
   };
 }
 
@@ -288,8 +305,8 @@ std::vector<Case> profiles() {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const auto& group :
-       {wrong_arguments(), experts_and_topologies(), instances_and_imports(), simulations(),
-        scenarios(), tables(), plans(), collectives(), profiles()})
+       {wrong_arguments(), experts_and_topologies(), instances_and_imports(), exports(),
+        simulations(), scenarios(), tables(), plans(), collectives(), profiles()})
     all.insert(all.end(), group.begin(), group.end());
   return all;
 }

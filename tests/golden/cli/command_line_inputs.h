@@ -205,6 +205,41 @@ fsdp_reshard_after_forward = "sometimes"
 tensor_parallel_degree = "2"
 )";
 
+inline constexpr const char* kDeepSpeed = R"({
+  "train_micro_batch_size_per_gpu": 2,
+  "gradient_accumulation_steps": 4,
+  "train_batch_size": 64,
+  "optimizer": {"type": "AdamW", "params": {"lr": 3e-4}},
+  "bf16": {"enabled": true},
+  "zero_optimization": {"stage": 3, "overlap_comm": true, "contiguous_gradients": true}
+}
+)";
+inline constexpr const char* kAccelerate = R"(compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+mixed_precision: bf16
+num_machines: 1
+num_processes: 8
+fsdp_config:
+  fsdp_version: 2
+  fsdp_reshard_after_forward: false
+  fsdp_activation_checkpointing: true
+  fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer
+parallelism_config:
+  parallelism_config_dp_replicate_size: 2
+  parallelism_config_dp_shard_size: 4
+)";
+
+/// Llama-2-7B on 8 devices with ZeRO-3 everywhere.
+inline constexpr const char* kShardedPlan = R"({"schema": "orrery.plan/1", "model": "llama-2-7b",
+ "model_fingerprint": "0d25033a8d14f1395fef45eabd12daf2", "cluster": "dgx-a100", "hosts": 1,
+ "precision": "bf16", "sequence": 2048, "global_batch": 64, "micro_batches": 4,
+ "schedule": "1f1b", "prefetch_depth": 1,
+ "vocabulary": {"tp": 1, "dp": 8, "zero": 3, "sequence_parallel": false, "recompute": "none",
+                "grad_reduce": "micro_batch"},
+ "stages": [{"runs": [{"count": 32, "strategy": {"tp": 1, "dp": 8, "zero": 3,
+   "sequence_parallel": false, "recompute": "full", "grad_reduce": "micro_batch"}}]}]}
+)";
+
 /// Llama-2-7B on 8 devices: layers and stages unlike, embedding and head apart.
 inline constexpr const char* kUnevenPlan = R"({"schema": "orrery.plan/1", "model": "llama-2-7b",
  "model_fingerprint": "0d25033a8d14f1395fef45eabd12daf2", "cluster": "dgx-a100", "hosts": 1,

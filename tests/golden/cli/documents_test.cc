@@ -37,7 +37,10 @@ TEST_F(Documents, OfAPlanAndItsTimelineMatchTheirSchemas) {
   expect_document("check answer.json --json", "check.json");
   expect_document("check plan.json --json", "check.json");
   expect_document("simulate --plan plan.json --trace trace.json --json", "simulation.json");
-  expect_document("export --plan plan.json --to megatron --json", "export.json");
+  for (const char* framework : {"megatron", "accelerate", "galvatron"}) {
+    expect_document(std::string("export --plan plan.json --to ") + framework + " --json",
+                    "export.json");
+  }
   expect_document("compare trace.json trace.json --json", "comparison.json");
   expect_document("compare trace.json trace.json", "trace.json");
   expect_document("compare trace.json trace.json", "plan.json");

@@ -39,7 +39,7 @@ Result<std::optional<search::Target>> target_of(const base::Options& options) {
 
 }  // namespace
 
-std::vector<base::OptionSpec> question_options(bool needed) {
+std::vector<base::OptionSpec> question_options(bool needed, const char* max_states) {
   return joined(
       {{model_option(needed), cluster_option(needed), hosts_option(), memory_option(),
         global_batch_option(), sequence_option(), precision_option()},
@@ -47,7 +47,7 @@ std::vector<base::OptionSpec> question_options(bool needed) {
        {integer_option("max-states", "N", {0},
                        "stop after so many states of the dynamic program, with a certified gap (0: "
                        "never)",
-                       "20000000"),
+                       max_states),
         text_option("space", "D,...",
                     "only these dimensions: " + names_of(search::space_dimensions())),
         text_option(

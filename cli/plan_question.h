@@ -15,8 +15,9 @@ struct PlanQuestion {
   search::PlanRequest request;
 };
 
-/// Rows that state it. `needed`: a model and a cluster must be given.
-std::vector<base::OptionSpec> question_options(bool needed);
+/// Rows that state it. `needed`: a model and a cluster must be given. `max_states`: the default
+/// effort of a search, in states of the dynamic program.
+std::vector<base::OptionSpec> question_options(bool needed, const char* max_states = "20000000");
 Result<PlanQuestion> question_of(const base::Options& options);
 Result<search::PlanAnswer> answer_to(const PlanQuestion& question);
 

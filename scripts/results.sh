@@ -17,6 +17,7 @@ scratch=build/results
 catalog="plan|1||Plans found
 simulate|1||Plans simulated
 explain|1||A plan explained
+sweep|1||Questions over a grid
 collective|1||Collectives, message by message
 topology|1||Networks in numbers
 validate|15|LibTorch|Predicted against trained on this machine
@@ -30,7 +31,7 @@ published_steps|10||Predicted against published training steps
 beyond|1||Predicted against published steps on H100
 published_collectives|2||Predicted against published collectives
 tests|60|LibTorch|Tests by label"
-cheap=(plan simulate explain collective topology beyond osdp_tables)
+cheap=(plan simulate explain sweep collective topology beyond osdp_tables)
 
 machine() {
   local cpu memory
@@ -47,6 +48,14 @@ show() {
   printf '```\n$ %s\n' "${shown//$build_folder/build/release}"
   "$@" 2>&1 | sed "s|$root/||g; s|$HOME|~|g" || printf '(exit code %s)\n' "${PIPESTATUS[0]}"
   printf '```\n\n'
+}
+
+page_sweep() {
+  show "$orrery" sweep --model llama-3-70b --cluster dgx-h100 --global-batch 1024 --sequence-length 8192 \
+    --vary hosts=1..512
+  show "$orrery" sweep --model llama-3-70b --hosts 16 --global-batch 1024 --sequence-length 8192 \
+    --vary cluster=dgx-a100,dgx-h100,dgx-b200 --vary ib.bandwidth=1x,2x
+  show "$orrery" sweep --plan "$scratch/plan-70b.json" --vary nvlink.bandwidth=0.5x,1x,2x --vary ib.bandwidth=0.25x,1x
 }
 
 page_plan() {

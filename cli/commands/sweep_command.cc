@@ -20,6 +20,10 @@ namespace orrery::cli {
 
 namespace {
 
+/// Many points: answers rather than proofs. On Llama-3-70B the answers of 2 and 20 million are the
+/// same, the second are proven closer.
+constexpr const char* kStates = "2000000";
+
 /// Options that a held plan leaves open.
 std::vector<base::OptionSpec> held_options() {
   return joined({{model_option(false), cluster_option(false), hosts_option(), memory_option()},
@@ -27,10 +31,11 @@ std::vector<base::OptionSpec> held_options() {
 }
 
 Result<SweepBase> base_of(const Options& o) {
-  SweepBase base{
-      .options = o.has("plan") ? held_options() : question_options(true), .given = o, .held = {}};
+  SweepBase base{.options = o.has("plan") ? held_options() : question_options(true, kStates),
+                 .given = o,
+                 .held = {}};
   if (!o.has("plan")) return base;
-  for (const base::OptionSpec& option : question_options(false)) {
+  for (const base::OptionSpec& option : question_options(false, kStates)) {
     const bool open = std::ranges::count(base.options, option.name, &base::OptionSpec::name) > 0;
     if (o.given(option.name) && !open)
       return refuse(kUsage, "leave one of them out", "--{} beside --plan, which states it",
@@ -160,7 +165,7 @@ Command sweep_command() {
                     {"orrery sweep --plan plan.json --vary nvlink.bandwidth=0.5x,1x,2x",
                      "what links do to a plan that stays"}},
        .options = joined(
-           {question_options(false),
+           {question_options(false, kStates),
             {vary, text_option("plan", "FILE", "hold this plan instead of searching"),
              text_option("store", "FILE",
                          "keep results of finished points (SQLite): a sweep that was stopped "

@@ -47,6 +47,14 @@ double goodput(const FailureModel& m, Seconds interval) {
                            std::expm1((interval.raw() + m.checkpoint.raw()) / mean));
 }
 
+IntervalParts interval_parts(const FailureModel& m, Seconds interval) {
+  check(m);
+  ORRERY_CHECK(interval.raw() > 0, "an interval of {} s", interval.raw());
+  const double mean = m.job_mtbf.raw(), t = interval.raw() / mean, c = m.checkpoint.raw() / mean;
+  return {Seconds(mean * std::exp(c) * std::expm1(t)), Seconds(mean * std::expm1(c)),
+          Seconds(mean * std::expm1(t + c) * std::expm1(m.restart.raw() / mean))};
+}
+
 TrainingRun simulate_run(const FailureModel& m, Seconds interval, Seconds work, std::uint64_t seed,
                          std::int64_t most_failures) {
   check(m);

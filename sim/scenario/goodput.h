@@ -21,6 +21,13 @@
 /// Worked example, a test: M = 10,000 s, C = 50 s, R = 100 s: Young 1,000 s, Daly 967 s, exact 967
 /// s; goodput there 0.8943.
 ///
+/// E(t) has three parts, for a part of t + C is begun e^((t + C)/M) times, the last of them
+/// without a failure, and every other one ends in one:
+///
+///     working         M (e^((t + C)/M) - e^(C/M))     progress, and what is done again
+///     checkpointing   M (e^(C/M) - 1)
+///     down            M (e^((t + C)/M) - 1) (e^(R/M) - 1)
+///
 /// simulate_run plays the same process event by event: the formula's twin, and its spread over
 /// seeds.
 #include <algorithm>
@@ -43,6 +50,12 @@ struct FailureModel {
 base::Seconds best_interval(const FailureModel& m);
 /// @pre interval > 0.
 double goodput(const FailureModel& m, base::Seconds interval);
+
+/// The three parts of E(t), in seconds of one interval. @pre interval > 0.
+struct IntervalParts {
+  base::Seconds working, checkpointing, down;
+};
+IntervalParts interval_parts(const FailureModel& m, base::Seconds interval);
 
 /// Wall time of a run that makes `work` of progress; the last part of an interval is checkpointed
 /// as well. A function of its arguments alone. Ends early, with the time so far and `finished`

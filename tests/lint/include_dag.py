@@ -55,6 +55,7 @@ SUB_ROOMS = {
         ".": {"report", "step"},
         "cells": {"kernel", "network", "step", "report"},
         "scenario": {"network", "step", "cells"},
+        "run": {"scenario"},
     },
     "search": {
         ".": set(),

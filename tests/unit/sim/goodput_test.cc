@@ -53,6 +53,17 @@ TEST(Goodput, RareFailuresCostOnlyCheckpoints) {
   EXPECT_EQ(run.failures, 0);
 }
 
+// M = 10,000 s, C = 50 s, R = 100 s, t = 1,000 s: e^0.105 = 1.110711, e^0.005 = 1.005013, e^0.01 =
+// 1.010050.
+TEST(Goodput, ThePartsOfAnIntervalAddUpToIt) {
+  const IntervalParts parts = interval_parts(kModel, Seconds(1000));
+  EXPECT_NEAR(parts.working.raw(), 1056.98, 0.01);
+  EXPECT_NEAR(parts.checkpointing.raw(), 50.125, 0.001);
+  EXPECT_NEAR(parts.down.raw(), 11.127, 0.001);
+  EXPECT_NEAR((parts.working + parts.checkpointing + parts.down).raw(),
+              1000 / goodput(kModel, Seconds(1000)), 1e-9);
+}
+
 // Mean of wall time over many runs against Daly's expectation; the standard error is below 0.3 %.
 TEST(Goodput, FormulaIsTheMeanOfSimulatedRuns) {
   for (const double interval : {300.0, 967.0, 4000.0}) {

@@ -91,6 +91,12 @@ void TopologyBuilder::add_source_note(std::string note) {
   topology_.source_notes_.push_back(std::move(note));
 }
 
+void TopologyBuilder::set_host_power(uint32_t host, base::Watts power) {
+  ORRERY_CHECK(power.raw() >= 0);
+  if (host >= host_powers_.size()) host_powers_.resize(host + 1);
+  host_powers_[host] = power;
+}
+
 namespace {
 
 /// Of a cluster of one kind of host.
@@ -126,6 +132,7 @@ Result<Topology> TopologyBuilder::build_cluster(std::span<const uint32_t> counts
     for (const HostRun& run : shape.runs) nics.push_back({run.hosts, count_of(run.nics)});
     TRY(shape.fabric, make_fabric(*fabric, nics));
     shape.spec = *fabric;
+    topology_.fabric_power_per_device_ = fabric->device_power;
   }
   topology_.vertices_ = {};
   topology_.links_ = {};
@@ -136,6 +143,11 @@ Result<Topology> TopologyBuilder::build_cluster(std::span<const uint32_t> counts
     routing_ = {static_cast<uint64_t>(fabric->shape), static_cast<uint64_t>(fabric->paths),
                 fabric->ecmp_seed};
   }
+  host_powers_.resize(counts.size());
+  std::vector<base::Watts> powers;
+  for (size_t kind = 0; kind < counts.size(); ++kind)
+    powers.insert(powers.end(), counts[kind], host_powers_[kind]);
+  host_powers_ = std::move(powers);
   topology_.cluster_ = std::make_shared<const ClusterShape>(std::move(shape));
   return std::move(*this).build();
 }
@@ -160,6 +172,8 @@ Result<void> TopologyBuilder::assign_ranks() {
                       by_host.of(h).size(), by_host.of(0).size());
   }
   topology_.hosts_ = hosts;
+  host_powers_.resize(hosts);
+  topology_.host_powers_ = std::move(host_powers_);
   topology_.devices_per_host_ = count_of(by_host.of(0));
   for (const uint32_t i : by_host.items) {
     topology_.devices_.push_back(devices[i]);

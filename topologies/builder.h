@@ -35,6 +35,8 @@ class TopologyBuilder {
   void add_duplex(VertexId from, VertexId to, int64_t bytes_per_second, base::Seconds latency,
                   const std::string& kind);
   void add_source_note(std::string note);
+  /// What a host draws beside its devices; zero, as without this call: not stated.
+  void set_host_power(uint32_t host, base::Watts power);
 
   /// The graph as added. Ranks: by host, then in order of addition.
   /// Errors (kInconsistent): no device, hosts not numbered 0 .. H-1 with equally many devices each,
@@ -56,7 +58,8 @@ class TopologyBuilder {
   base::Result<void> check_reachable() const;
 
   Topology topology_;
-  std::vector<uint32_t> vertex_models_;  // [vertex], kNoModel unless a device
+  std::vector<uint32_t> vertex_models_;   // [vertex], kNoModel unless a device
+  std::vector<base::Watts> host_powers_;  // [host as added], those behind the last: not stated
   // what the links do not tell of a fabric's paths, for the fingerprint
   std::vector<uint64_t> routing_;
 };

@@ -72,6 +72,12 @@ class Topology {
   const Vertex& vertex(VertexId id) const { return vertices_[id]; }
   const Link& link(LinkId id) const { return links_[id]; }
 
+  /// What a host draws beside its devices (processors, memory, cards, fans, losses of its power
+  /// supplies); zero: not stated.
+  base::Watts host_power(uint32_t host) const { return host_powers_[host]; }
+  /// What the switches between hosts draw for each device; zero: one host, or not stated.
+  base::Watts fabric_power_per_device() const { return fabric_power_per_device_; }
+
   uint32_t host_of(uint32_t rank) const;
   bool same_host(uint32_t a, uint32_t b) const { return host_of(a) == host_of(b); }
 
@@ -133,8 +139,8 @@ class Topology {
   uint32_t vertex_classes() const;
   uint32_t link_classes() const;
 
-  /// Of everything that can change a result (names, numbers, order), not of source notes: 32
-  /// hexadecimal digits.
+  /// Of everything that can change a step (names, numbers, order), not of source notes, nor of
+  /// power beside a device's limit: 32 hexadecimal digits.
   const std::string& fingerprint() const { return fingerprint_; }
 
   /// Where the numbers came from, one note per group of the file.
@@ -150,8 +156,10 @@ class Topology {
   uint32_t hosts_ = 0;
   uint32_t devices_per_host_ = 0;
   std::vector<DeviceModel> models_;
-  std::vector<VertexId> devices_;        // [rank]
-  std::vector<uint32_t> device_models_;  ///< [rank] index into models_
+  std::vector<VertexId> devices_;         // [rank]
+  std::vector<uint32_t> device_models_;   ///< [rank] index into models_
+  std::vector<base::Watts> host_powers_;  ///< [host]
+  base::Watts fabric_power_per_device_;
   base::IdVector<VertexId, Vertex> vertices_;
   base::IdVector<LinkId, Link> links_;
   std::optional<HostCopies> host_copies_;

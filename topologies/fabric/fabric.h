@@ -85,6 +85,8 @@ struct FabricSpec {
   int64_t global_bytes_per_second = 0;    ///< dragonfly, between groups
   std::vector<uint32_t> dimensions = {};  ///< torus
   std::vector<TreeSwitch> tree = {};      ///< tree
+  /// what switches and their optics draw for each device of a host; zero: not stated
+  base::Watts device_power = {};
 };
 
 /// `hosts` hosts with `nics` network cards each.

@@ -34,6 +34,7 @@ struct DeviceModel {
   base::Watts power = {};  ///< what it may draw under load; zero: not stated
   std::string source = {};
   base::FlopsPerSecond peak_fp8 = {}, peak_fp4 = {};  ///< zero: no such products
+  base::Watts idle_power = {};  ///< what it draws with nothing to do; zero: not stated
 };
 
 enum class VertexKind { kDevice, kSwitch, kNic, kHostBridge };

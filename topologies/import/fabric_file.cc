@@ -126,6 +126,7 @@ FabricSpec read_fabric(const base::Node& node, std::vector<std::string>& notes,
   spec.latency = read_delay(reader, "latency");
   if (spec.shape != kSwitch) spec.switch_latency = read_delay(reader, "switch_latency");
   read_shape(reader, spec);
+  spec.device_power = reader.optional_power("device_power").value_or(base::Watts());
   const std::string source = reader.required_string("source");
   if (!source.empty()) notes.push_back("fabric: " + source);
   reader.finish();

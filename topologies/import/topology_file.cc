@@ -99,6 +99,11 @@ struct FileReader {
     model.memory_bytes = read_memory(reader, "memory");
     model.launch_overhead = read_delay(reader, "launch_overhead");
     model.power = reader.optional_power("power").value_or(base::Watts());
+    model.idle_power = reader.optional_power("idle_power").value_or(base::Watts());
+    if (model.power.raw() > 0 && model.idle_power >= model.power) {
+      reader.error("idle_power", kInconsistent, "an idle device draws {} W, and its limit is {} W",
+                   model.idle_power.raw(), model.power.raw());
+    }
     model.source = read_source(reader, fmt::format("device model {}", model.name));
     reader.finish();
     if (!model.name.empty() &&
@@ -185,6 +190,11 @@ struct FileReader {
     Reader reader(node, "host", sink);
     HostKind host;
     file.source = read_source(reader, "host");
+    if (const auto power = reader.optional_power("host_power")) {
+      host.power = *power;
+      host.power_source = reader.required_string("power_source");
+      file.source_notes.push_back(fmt::format("host power: {}", host.power_source));
+    }
     constexpr std::array<std::pair<std::string_view, VertexKind>, 4> kLists = {{
         {"devices", VertexKind::kDevice},
         {"switches", VertexKind::kSwitch},
@@ -317,6 +327,7 @@ Result<Topology> build_topology(const TopologyFile& file, uint32_t hosts) {
   for (const DeviceModel& model : file.models) builder.add_model(model);
   uint32_t host = 0, first_vertex = 0;
   for (const HostKind& kind : file.kinds) {
+    builder.set_host_power(host, kind.power);
     add_kind(kind, host++, first_vertex, builder);
     for (const PartGroup& part : kind.parts) first_vertex += part.count;
   }

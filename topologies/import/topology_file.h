@@ -43,7 +43,9 @@ struct LinkGroup {
 struct HostKind {
   std::vector<PartGroup> parts;  ///< devices, switches, host bridges, network cards: in this order
   std::vector<LinkGroup> links;
-  uint32_t count = 1;  ///< of a cluster that counts its hosts; else every count is asked for
+  uint32_t count = 1;      ///< of a cluster that counts its hosts; else every count is asked for
+  base::Watts power = {};  ///< what a host draws beside its devices; zero: not stated
+  std::string power_source = {};
 };
 
 /// A host that is described elsewhere: a catalog name, or a file beside this one.

@@ -36,6 +36,11 @@ std::string part_of(const HostKind& host, uint32_t vertex) {
   ORRERY_CHECK(false, "vertex {} is in no part", vertex);
 }
 
+/// "    power: 400 W"; nothing where it is not stated.
+std::string power(const char* key, base::Watts watts) {
+  return watts.raw() > 0 ? fmt::format("{}: {} W\n", key, watts.raw()) : "";
+}
+
 std::string write_models(const TopologyFile& file) {
   std::string out = "device_models:\n";
   const auto peak = [](const char* key, base::FlopsPerSecond rate) {
@@ -50,8 +55,7 @@ std::string write_models(const TopologyFile& file) {
         json_text(m.name), m.peak_fp32.raw(), m.peak_bf16.raw(), peak("peak_fp8", m.peak_fp8),
         peak("peak_fp4", m.peak_fp4), m.memory_bandwidth.raw(), m.memory_bytes,
         delay(m.launch_overhead),
-        m.power.raw() > 0 ? fmt::format("    power: {} W\n", m.power.raw()) : "",
-        json_text(m.source));
+        power("    power", m.power) + power("    idle_power", m.idle_power), json_text(m.source));
   }
   return out;
 }
@@ -59,6 +63,9 @@ std::string write_models(const TopologyFile& file) {
 std::string write_host(const TopologyFile& file) {
   const HostKind& host = file.kinds.front();
   std::string out = fmt::format("host:\n  source: {}\n", json_text(file.source));
+  if (host.power.raw() > 0)
+    out += power("  host_power", host.power) +
+           fmt::format("  power_source: {}\n", json_text(host.power_source));
   const auto list = [&](std::string_view key, VertexKind kind) {
     std::string entries;
     for (const PartGroup& part : host.parts) {
@@ -101,6 +108,7 @@ std::string write_fabric(const FabricSpec& spec) {
   std::string out = fmt::format(
       "fabric:\n  name: {}\n  kind: {}\n  bandwidth_per_direction: {}\n  latency: {}\n",
       json_text(spec.name), json_text(spec.kind), rate(spec.bytes_per_second), delay(spec.latency));
+  out += power("  device_power", spec.device_power);
   if (spec.shape == FabricShape::kSwitch) return out;
   out +=
       fmt::format("  shape: tree\n  switch_latency: {}\n  switches:\n", delay(spec.switch_latency));

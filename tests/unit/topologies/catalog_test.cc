@@ -218,7 +218,8 @@ TEST(Catalog, UnknownNameIsReportedWithTheNearest) {
 
 TEST(Catalog, SourceNotesNameEveryGroup) {
   const Topology t = expect_ok(catalog_topology("dgx-h100"));
-  ASSERT_EQ(t.source_notes().size(), 9u);  // one model, the host, six groups of links, the fabric
+  // one model, the host, its power, six groups of links, the fabric
+  ASSERT_EQ(t.source_notes().size(), 10u);
   EXPECT_THAT(t.source_notes()[0], HasSubstr("device model H100-SXM5-80GB: NVIDIA H100 datasheet"));
 }
 

@@ -234,5 +234,19 @@ TEST(TopologyWriter, WhatIsReadAgainIsTheSame) {
   EXPECT_EQ(write_topology(file, first.notes), text);
 }
 
+TEST(TopologyWriter, KeepsWhatHostsDevicesAndSwitchesDraw) {
+  Imported first = expect_ok(import_nccl(kXml, "topo.xml", known()));
+  first.file.models.front().power = base::Watts(700);
+  first.file.models.front().idle_power = base::Watts(70);
+  first.file.kinds.front().power = base::Watts(2400);
+  first.file.kinds.front().power_source = "a meter";
+  const std::string text = write_topology(first.file, first.notes);
+  const auto file =
+      expect_ok(read_topology_file(expect_ok(base::Node::parse_text(text, "a.yaml"))));
+  EXPECT_EQ(file.models.front().idle_power, base::Watts(70));
+  EXPECT_EQ(file.kinds.front().power, base::Watts(2400));
+  EXPECT_EQ(file.kinds.front().power_source, "a meter");
+}
+
 }  // namespace
 }  // namespace orrery::topologies

@@ -278,5 +278,70 @@ TEST(TopologyFile, AMeshJoinsEachPairOnce) {
   EXPECT_EQ(describe(t, 0, 1), "0/gpu[0] > 0/gpu[1]");
 }
 
+constexpr std::string_view kPowered = R"(schema: orrery.topology/1
+name: warm
+description: two kinds of hosts
+device_models:
+  - name: D1
+    peak_fp32: 10 TFLOP/s
+    peak_bf16: 100 TFLOP/s
+    memory_bandwidth: 1 TB/s
+    memory: 16 GiB
+    launch_overhead: 5 us
+    power: 700 W
+    idle_power: 70 W
+    source: datasheet
+host:
+  source: drawing
+  host_power: 2.4 kW
+  power_source: a meter
+  devices:
+    - {name: gpu, model: D1}
+  nics:
+    - {name: nic}
+  links:
+    - {from: gpu, to: nic, kind: pcie, bandwidth_per_direction: 16 GB/s, latency: 1 us, source: x}
+fabric:
+  name: core
+  kind: ib
+  bandwidth_per_direction: 100 Gb/s
+  latency: 2 us
+  device_power: 53 W
+  source: datasheet
+)";
+
+TEST(TopologyPower, EveryHostDevicesAndSwitchesHaveWhatTheFileSays) {
+  const Topology one = expect_ok(parse_topology(kPowered, "warm.yaml"));
+  EXPECT_EQ(one.device_model(0).idle_power, base::Watts(70));
+  EXPECT_EQ(one.host_power(0), base::Watts(2400));
+  EXPECT_EQ(one.fabric_power_per_device(), base::Watts());  // no switch joins one host
+  const Topology three = expect_ok(parse_topology(kPowered, "warm.yaml", 3));
+  for (uint32_t host = 0; host < 3; ++host) EXPECT_EQ(three.host_power(host), base::Watts(2400));
+  EXPECT_EQ(three.fabric_power_per_device(), base::Watts(53));
+  const Topology plain = expect_ok(parse_topology(kGood, "net.yaml", 2));
+  EXPECT_EQ(plain.host_power(1), base::Watts());
+}
+
+TEST(TopologyPower, MixedHostsKeepTheirOwn) {
+  const Topology mixed = expect_ok(catalog_topology("mixed-h100-a100"));
+  EXPECT_EQ(mixed.host_power(15), base::Watts(2400));
+  EXPECT_EQ(mixed.host_power(16), base::Watts());  // no source says what a DGX A100 draws
+  EXPECT_EQ(mixed.device_model(0).idle_power, base::Watts(70));
+  EXPECT_EQ(mixed.device_model(16 * 8).idle_power, base::Watts(67));
+}
+
+TEST(TopologyPower, FaultsAreSaidAtTheirPlace) {
+  const auto refused = [](std::string_view good, std::string_view bad) {
+    std::string text(kPowered);
+    text.replace(text.find(good), good.size(), bad);
+    const auto faults = parse_topology(text, "warm.yaml");
+    return faults ? "" : to_string(faults.error());
+  };
+  EXPECT_THAT(refused("idle_power: 70 W", "idle_power: 700 W"),
+              HasSubstr("an idle device draws 700 W, and its limit is 700 W"));
+  EXPECT_THAT(refused("  power_source: a meter\n", ""), HasSubstr("power_source"));
+  EXPECT_THAT(refused("2.4 kW", "2.4"), HasSubstr("warm.yaml:16:"));
+}
+
 }  // namespace
 }  // namespace orrery::topologies

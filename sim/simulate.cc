@@ -41,7 +41,8 @@ base::Result<SimReport> simulate(const plan::Program& program, const costmodel::
   for (std::uint32_t c = 0; c < step.classes.size(); ++c) {
     finished.shown.push_back(c);
     finished.rank.push_back(step.classes[c].rank_class->first_rank);
-    finished.ranks_alike.push_back(step.classes[c].rank_class->count);
+    finished.class_of_rank.insert(finished.class_of_rank.end(),
+                                  as_index(step.classes[c].rank_class->count), c);
   }
   SimReport report = step_report(program, cost, finished, options);
   report.fingerprint = fingerprint_of(program, outcome);

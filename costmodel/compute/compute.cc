@@ -157,15 +157,18 @@ DeviceRates Roofline::rates(model::DType type) const {
   return {peak(type), memory_bandwidth, power, peak_fp8, peak_fp4};
 }
 
-double Roofline::seconds(const SegmentShape& shape, Phase phase) const {
+Roofline::Bounds Roofline::bounds(const SegmentShape& shape, Phase phase) const {
   const auto work = model::work(shape, phase);
-  if (work.flops.raw() == 0 && work.bytes.raw() == 0) return 0;
   const base::FlopsPerSecond rate = work_kind(shape.kind) == WorkKind::kProduct
                                         ? rates(shape.dtype).of(shape.format)
                                         : peak(shape.dtype);
-  const double arithmetic = (work.flops / (rate * efficiency(shape))).raw();
-  const double memory = (work.bytes / (memory_bandwidth * kMemoryEfficiency)).raw();
-  return std::max(arithmetic, memory) + launch.raw();
+  return {(work.flops / (rate * efficiency(shape))).raw(),
+          (work.bytes / (memory_bandwidth * kMemoryEfficiency)).raw()};
+}
+
+double Roofline::seconds(const SegmentShape& shape, Phase phase) const {
+  const Bounds b = bounds(shape, phase);
+  return b.arithmetic == 0 && b.memory == 0 ? 0 : std::max(b.arithmetic, b.memory) + launch.raw();
 }
 
 double LayerCalibration::factor(const SegmentShape& shape, Phase phase) const {

@@ -81,6 +81,11 @@ struct Roofline {
   static Roofline of(const topologies::Topology& topology);
   base::FlopsPerSecond peak(model::DType type) const;
   DeviceRates rates(model::DType type) const;
+  /// The two times that R is the larger of, without launch.
+  struct Bounds {
+    double arithmetic = 0, memory = 0;  // seconds
+  };
+  Bounds bounds(const model::SegmentShape& shape, model::Phase phase) const;
   /// R above; zero for a phase without work.
   double seconds(const model::SegmentShape& shape, model::Phase phase) const;
 };

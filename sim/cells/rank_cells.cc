@@ -89,11 +89,9 @@ struct RankStep::Ready {
   /// A stage is shown by the cell that computes longest, of equal ones the first.
   void add_report(const FlowNetwork& ran, const SimOptions& options, RankOutcome& outcome) const {
     const plan::Program& program = *jobs.front().program;
-    const std::size_t classes = jobs.size() > 1 ? built.first_class[1] : built.step.classes.size();
+    const auto world = static_cast<std::ptrdiff_t>(program.world_size);
     FinishedStep finished{built.step, ran, outcome.cells,
-                          {},         {},  std::vector<std::int64_t>(classes, 0)};
-    for (const std::uint32_t cell : cell_of_rank)
-      if (cell < classes) ++finished.ranks_alike[cell];
+                          {},         {},  {cell_of_rank.begin(), cell_of_rank.begin() + world}};
     for (const plan::RankClass& k : program.classes) {
       int busiest = k.first_rank;
       const auto busy = [&](int rank) { return outcome.of(rank).busy_compute_ps; };

@@ -2,6 +2,7 @@
 /// What a simulated step took, and of what.
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "base/numbers.h"
 #include "plan/program/program.h"
 #include "plan/program/trace.h"
+#include "sim/report/energy.h"
 #include "sim/report/picture.h"
 #include "sim/step/time_part.h"
 
@@ -17,6 +19,7 @@ namespace orrery::sim {
 struct SimOptions {
   bool timeline = false;  // record spans and memory samples (one rank per class)
   bool picture = false;   // passes, memory by category, links (picture.h)
+  bool energy = false;    // @pre MachinePower::of() the cluster (energy.h)
 };
 
 /// Per rank class (pipeline stage); every rank of a class behaves alike.
@@ -47,9 +50,10 @@ struct SimReport {
   double exposed_communication_fraction = 0;
   std::vector<StageReport> stages;
   std::uint64_t events = 0;
-  std::string fingerprint;  // over all start and end times in canonical order
-  plan::Timeline timeline;  // when asked
-  Picture picture;          // when asked
+  std::string fingerprint;           // over all start and end times in canonical order
+  plan::Timeline timeline;           // when asked
+  Picture picture;                   // when asked
+  std::optional<StepEnergy> energy;  // when asked
 };
 
 /// As documents have it.

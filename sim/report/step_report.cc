@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/numbers.h"
 #include "plan/program/memory.h"
+#include "sim/report/step_energy.h"
 
 namespace orrery::sim {
 namespace {
@@ -80,9 +81,11 @@ void add_totals(const plan::Program& program, const costmodel::CostModel& cost,
   report.ranks = program.world_size;
   report.model_flops_per_s_rank = report.mfu * cost.peak().raw();
   double ranks = 0, idle = 0, exposed = 0;
-  for (std::size_t c = 0; c < finished.ranks_alike.size(); ++c) {
+  std::vector<std::int64_t> ranks_alike(finished.outcome.classes.size(), 0);
+  for (const std::uint32_t c : finished.class_of_rank) ++ranks_alike[c];
+  for (std::size_t c = 0; c < ranks_alike.size(); ++c) {
     const ClassOutcome& out = finished.outcome.classes[c];
-    const auto n = real(finished.ranks_alike[c]);
+    const auto n = real(ranks_alike[c]);
     ranks += n;
     idle += n * real(out.idle_ps);
     exposed += n * real(out.all_exposed_ps());
@@ -138,6 +141,7 @@ SimReport step_report(const plan::Program& program, const costmodel::CostModel& 
   if (options.picture)
     report.picture =
         picture_of(program, finished.step, finished.outcome, finished.network, finished.shown);
+  if (options.energy && report.step_time_ps > 0) report.energy = energy_of(program, cost, finished);
   if (options.timeline) report.timeline = timeline_of(program, finished, cost);
   return report;
 }

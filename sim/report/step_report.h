@@ -15,9 +15,9 @@ struct FinishedStep {
   const PreparedStep& step;
   const FlowNetwork& network;
   const Outcome& outcome;
-  std::vector<std::uint32_t> shown;       // [stage] the class that stands for it
-  std::vector<int> rank;                  // [stage] a rank of that class
-  std::vector<std::int64_t> ranks_alike;  // [class of the step]
+  std::vector<std::uint32_t> shown;          // [stage] the class that stands for it
+  std::vector<int> rank;                     // [stage] a rank of that class
+  std::vector<std::uint32_t> class_of_rank;  // [rank of the plan]
 };
 
 /// Error: kInconsistent when the Program needs more devices than there are, or another precision

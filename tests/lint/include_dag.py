@@ -46,6 +46,7 @@ SUB_ROOMS = {
         ".": {"compute", "collectives", "profiles"},
         "closed_form": {"."},
         "uncertainty": {"compute", "closed_form", "."},
+        "energy": {"compute"},
     },
     "sim": {
         "kernel": set(),

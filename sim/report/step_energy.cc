@@ -1,0 +1,92 @@
+#include "sim/report/step_energy.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/numbers.h"
+
+namespace orrery::sim {
+
+using costmodel::Draw;
+using topologies::Topology;
+
+namespace {
+
+bool leaves_host(const plan::Program& program, const plan::Op& op, int rank,
+                 const Topology& topology) {
+  const auto away = [&](int peer) { return !topology.same_host(as_u32(rank), as_u32(peer)); };
+  if (op.kind == plan::OpKind::kExchange) {
+    return std::ranges::any_of(op.legs,
+                               [&](const plan::Leg& leg) { return away(rank + leg.peer_offset); });
+  }
+  const plan::Group& group = program.groups[op.group];
+  const int first = group.base(rank), last = first + (group.size - 1) * group.stride;
+  return away(first) || away(last);
+}
+
+/// [op of the class]. What a template's operation draws is found once.
+std::vector<Draw> draws_of(const plan::Program& program, const costmodel::CostModel& cost,
+                           const costmodel::Roofline& device, const PreparedClass& k, int rank) {
+  std::vector<Draw> of_template(k.ops.size());
+  for (std::size_t i = 0; i < k.ops.size(); ++i) {
+    if (k.ops[i].op == nullptr) continue;
+    const plan::Op& op = *k.ops[i].op;
+    if (op.kind == plan::OpKind::kCompute) {
+      const model::SegmentShape& shape = program.segments[op.segment];
+      of_template[i] = costmodel::compute_draw(device, shape, op.phase,
+                                               real(cost.segment_ps(shape, op.phase)) / 1e12);
+    } else {
+      of_template[i] =
+          costmodel::communication_draw(leaves_host(program, op, rank, cost.topology()));
+    }
+  }
+  std::vector<Draw> draws;
+  for (const std::uint32_t op : k.priced) draws.push_back(of_template[op]);
+  return draws;
+}
+
+/// Index of each rank's device model among those of the topology.
+std::uint32_t model_of(const Topology& topology, std::uint32_t device) {
+  return as_u32(&topology.device_model(device) - topology.device_models().data());
+}
+
+/// The hosts with a rank, in order.
+std::vector<PoweredHost> hosts_of(const FinishedStep& finished, const Topology& topology,
+                                  const costmodel::MachinePower& machine) {
+  const auto ranks = count_of(finished.class_of_rank);
+  const std::uint32_t each = topology.devices_per_host();
+  std::vector<PoweredHost> hosts(as_index(ceil_div(ranks, each)));
+  for (std::uint32_t h = 0; h < hosts.size(); ++h) {
+    hosts[h].watts = machine.host(topology.host_of(h * each)).raw();
+    for (std::uint32_t d = h * each; d < (h + 1) * each; ++d) {
+      if (d < ranks)
+        hosts[h].ranks.push_back({finished.class_of_rank[d], model_of(topology, d)});
+      else
+        hosts[h].idle_models.push_back(model_of(topology, d));
+    }
+  }
+  return hosts;
+}
+
+}  // namespace
+
+StepEnergy energy_of(const plan::Program& program, const costmodel::CostModel& cost,
+                     const FinishedStep& finished) {
+  const Topology& topology = cost.topology();
+  const auto machine = costmodel::MachinePower::of(topology);
+  ORRERY_CHECK(machine.has_value(), "energy of cluster '{}'", topology.name());
+  const costmodel::Roofline device = costmodel::Roofline::of(topology);
+  std::vector<std::vector<PowerPiece>> pieces(finished.outcome.classes.size());
+  for (std::uint32_t rank = 0; rank < finished.class_of_rank.size(); ++rank) {
+    const std::uint32_t c = finished.class_of_rank[rank];
+    if (!pieces[c].empty()) continue;
+    const PreparedClass& prepared = finished.step.classes[c];
+    pieces[c] = power_pieces(prepared, finished.outcome.classes[c],
+                             draws_of(program, cost, device, prepared, as_int(rank)),
+                             finished.outcome.step_ps);
+  }
+  return step_energy(pieces, hosts_of(finished, topology, *machine), *machine,
+                     finished.outcome.step_ps, real(program.global_batch * program.sequence));
+}
+
+}  // namespace orrery::sim

@@ -166,6 +166,8 @@ class OptionParser {
       }
       case OptionType::kBytes: return take_quantity(spec, text, value, parse_bytes(text));
       case OptionType::kDuration: return take_quantity(spec, text, value, parse_seconds(text));
+      case OptionType::kDollars: return take_quantity(spec, text, value, parse_dollars(text));
+      case OptionType::kCount: return take_quantity(spec, text, value, parse_count(text));
     }
   }
 
@@ -253,6 +255,13 @@ Bytes Options::bytes(std::string_view name) const {
 }
 Seconds Options::duration(std::string_view name) const {
   return Seconds(value(name, OptionType::kDuration).real);
+}
+
+Dollars Options::dollars(std::string_view name) const {
+  return Dollars(value(name, OptionType::kDollars).real);
+}
+Count Options::large_count(std::string_view name) const {
+  return Count(value(name, OptionType::kCount).real);
 }
 
 Result<Options> parse_options(const CommandSpec& command, std::span<const std::string> args) {

@@ -30,7 +30,7 @@
 
 namespace orrery::base {
 
-enum class OptionType { kFlag, kString, kInt, kDouble, kBytes, kDuration };
+enum class OptionType { kFlag, kString, kInt, kDouble, kBytes, kDuration, kDollars, kCount };
 
 /// One row. Texts of quantities carry their unit ("36GiB", "3.5us"); min and max are in SI and
 /// inclusive.
@@ -92,6 +92,8 @@ class Options {
   [[nodiscard]] double real(std::string_view name) const;
   [[nodiscard]] Bytes bytes(std::string_view name) const;
   [[nodiscard]] Seconds duration(std::string_view name) const;
+  [[nodiscard]] Dollars dollars(std::string_view name) const;
+  [[nodiscard]] Count large_count(std::string_view name) const;
 
  private:
   friend class OptionParser;
@@ -102,7 +104,7 @@ class Options {
     std::string text = {};
     std::vector<std::string> texts = {};  // of a repeated one
     std::int64_t integer = 0;
-    double real = 0.0;  // also bytes and seconds
+    double real = 0.0;  // also of quantities
   };
   [[nodiscard]] const Value& value(std::string_view name) const;
   [[nodiscard]] const Value& value(std::string_view name, OptionType type) const;

@@ -26,7 +26,7 @@ struct Unit {
 
 constexpr std::array kTimeUnits = {
     Unit{"ps", 1, 1e12}, Unit{"ns", 1, 1e9}, Unit{"us", 1, 1e6}, Unit{"ms", 1, 1e3},
-    Unit{"s"},           Unit{"min", 60},    Unit{"h", 3600},
+    Unit{"s"},           Unit{"min", 60},    Unit{"h", 3600},    Unit{"d", 86400},
 };
 constexpr std::array kSizeUnits = {
     Unit{"B"},
@@ -70,6 +70,9 @@ constexpr std::array kFlopsRateUnits = {
     Unit{"PFLOPS", 1e15, 1, true},
 };
 
+constexpr std::array kMoneyUnits = {Unit{"$"}, Unit{"K$", 1e3}, Unit{"M$", 1e6}, Unit{"B$", 1e9}};
+constexpr std::array kCountUnits = {Unit{"K", 1e3}, Unit{"M", 1e6}, Unit{"B", 1e9},
+                                    Unit{"T", 1e12}};
 constexpr std::array kPowerUnits = {Unit{"W"}, Unit{"kW", 1e3}};
 
 Diagnostic bad_unit(std::string message, std::span<const Unit> units) {
@@ -200,6 +203,17 @@ Result<FlopsPerSecond> parse_flops_rate(std::string_view text) {
 }
 Result<Watts> parse_power(std::string_view text) {
   return parse_as<Watts>(text, "power", kPowerUnits);
+}
+
+Result<Dollars> parse_dollars(std::string_view text) {
+  return parse_as<Dollars>(text, "sum of money", kMoneyUnits);
+}
+Result<Count> parse_count(std::string_view text) {
+  const std::string_view body = trim(text);
+  const bool plain = !body.empty() && body.back() >= '0' && body.back() <= '9';
+  if (!plain) return parse_as<Count>(text, "count", kCountUnits);
+  constexpr std::array kOne = {Unit{"x"}};
+  return parse_as<Count>(fmt::format("{}x", body), "count", kOne);
 }
 
 std::int64_t ceil_ps(Seconds t) {

@@ -80,17 +80,21 @@ using BytesPerSecond = Quantity<-1, 1, 0>;
 using FlopsPerSecond = Quantity<-1, 0, 1>;
 using FlopsPerByte = Quantity<0, -1, 1>;  ///< arithmetic intensity
 
-/// Power: what a device may draw. No formula mixes it with the dimensions above.
-class Watts {
+/// A number of something that no formula mixes with the dimensions above.
+template <class Tag>
+class Amount {
  public:
-  constexpr Watts() = default;
-  constexpr explicit Watts(double watts) : watts_(watts) {}
-  [[nodiscard]] constexpr double raw() const { return watts_; }
-  constexpr auto operator<=>(const Watts&) const = default;
+  constexpr Amount() = default;
+  constexpr explicit Amount(double amount) : amount_(amount) {}
+  [[nodiscard]] constexpr double raw() const { return amount_; }
+  constexpr auto operator<=>(const Amount&) const = default;
 
  private:
-  double watts_ = 0.0;
+  double amount_ = 0.0;
 };
+using Watts = Amount<struct WattsTag>;      ///< power: what a device may draw
+using Dollars = Amount<struct DollarsTag>;  ///< money
+using Count = Amount<struct CountTag>;      ///< how many, of tokens say
 
 /// `using namespace orrery::base::literals;` gives 3.5_us, 36_GiB, 200_Gbps, 312_TFLOPS. Fractions
 /// divide by a power of ten, so 3.5_us is the double nearest to 3.5e-6.
@@ -125,7 +129,7 @@ ORRERY_UNIT_LITERAL_(FlopsPerSecond, TFLOPS, 1e12, 1.0)
 
 /// Text to quantity. Grammar: NUMBER [spaces] UNIT, the unit compulsory and case-sensitive, the
 /// number finite and not negative. Errors: kBadUnit with a hint that lists the units; kOutOfRange
-/// when negative or not finite. Units of time: ps ns us ms s min h.
+/// when negative or not finite. Units of time: ps ns us ms s min h d.
 [[nodiscard]] Result<Seconds> parse_seconds(std::string_view text);
 /// Units of size: B kB MB GB TB KiB MiB GiB TiB.
 [[nodiscard]] Result<Bytes> parse_bytes(std::string_view text);
@@ -137,6 +141,10 @@ ORRERY_UNIT_LITERAL_(FlopsPerSecond, TFLOPS, 1e12, 1.0)
 [[nodiscard]] Result<FlopsPerSecond> parse_flops_rate(std::string_view text);
 /// Units of power: W kW.
 [[nodiscard]] Result<Watts> parse_power(std::string_view text);
+/// Units of money: $ K$ M$ B$ (thousands, millions, billions of dollars).
+[[nodiscard]] Result<Dollars> parse_dollars(std::string_view text);
+/// Units of counts: K M B T (10^3, 10^6, 10^9, 10^12), or none.
+[[nodiscard]] Result<Count> parse_count(std::string_view text);
 
 }  // namespace orrery::base
 

@@ -9,6 +9,7 @@
 #include "cli/html/html_report.h"
 #include "cli/html/page.h"
 #include "cli/plan_question.h"
+#include "cli/run_options.h"
 #include "cli/text/show.h"
 #include "plan/lowering/lower.h"
 #include "search/proof/certificate_json.h"
@@ -157,8 +158,23 @@ Result<void> check_certificate(const search::PlanAnswer& answer, const CostModel
   return {};
 }
 
+/// Of an answer's first plan.
+Result<EnergyAndRun> run_of_best(const Options& options, const search::PlanAnswer& answer,
+                                 const Scene& scene) {
+  if (answer.candidates.empty()) return EnergyAndRun();
+  const search::Candidate& best = answer.candidates.front();
+  const Topology& topology = scene.cost.topology();
+  TRY(const bool energy, wants_energy(options, topology));
+  if (!energy) return energy_and_run(options, best.report, topology, failures_of(options));
+  TRY(const plan::Program program, plan::lower(best.plan, scene.model));
+  TRY(const sim::SimReport report, sim::simulate(program, scene.cost, {.energy = true}));
+  return energy_and_run(options, report, topology, failures_of(options));
+}
+
 Result<int> run(const Options& options, const Invocation&) {
   const Stopwatch watch;
+  TRY_VOID(check_run_options(options));
+  TRY_VOID(check_company(options, {{"mtbf", "tokens"}}));
   TRY(PlanQuestion question, question_of(options));
   const Scene& scene = question.scene;
   search::PlanRequest& request = question.request;
@@ -178,7 +194,12 @@ Result<int> run(const Options& options, const Invocation&) {
   if (!answer.candidates.empty()) {
     TRY(doubt, doubt_of(answer, scene.cost));
   }
-  if (options.flag("json")) print_json(to_json(answer, scene.cost, doubt, seconds));
+  TRY(const EnergyAndRun run, run_of_best(options, answer, scene));
+  if (options.flag("json")) {
+    Json document = to_json(answer, scene.cost, doubt, seconds);
+    run.add_to(document);
+    print_json(document);
+  }
   if (answer.status == search::Status::kInfeasible) {
     print_infeasible(answer, answer.certificate.memory_limit_bytes);
     return 2;
@@ -187,14 +208,17 @@ Result<int> run(const Options& options, const Invocation&) {
     say("the limit of effort ended the search before it found a plan\n");
     return 0;
   }
-  if (!options.flag("json")) print_answer(answer, scene.cost, *doubt, seconds);
+  if (!options.flag("json")) {
+    print_answer(answer, scene.cost, *doubt, seconds);
+    fmt::print("{}", run.text());
+  }
   if (options.has("html")) TRY_VOID(write_page(options.string("html"), answer, scene, *doubt));
   if (options.has("out")) {
     TRY_VOID(
         base::write_json(options.string("out"), plan::to_json(answer.candidates.front().plan)));
     say("plan written to {}\n", options.string("out"));
   }
-  return 0;
+  return run.exit_code();
 }
 
 }  // namespace
@@ -223,7 +247,9 @@ Command plan_command() {
                  "bound and gap of its multipliers"),
              text_option("out", "FILE", "write the best plan (orrery.plan/1)"),
              text_option("html", "FILE", "write a page to look at: the step, and other plans"),
-             timing_option(), json_option()}})},
+             timing_option(), json_option()},
+            failure_options("mean time between failures of one device (with --tokens)"),
+            run_options()})},
       run};
 }
 

@@ -8,6 +8,7 @@
 #include "cli/html/html_report.h"
 #include "cli/html/page.h"
 #include "cli/inputs.h"
+#include "cli/run_options.h"
 #include "cli/tables/simulate_table.h"
 #include "cli/text/show.h"
 #include "model/names.h"
@@ -73,18 +74,13 @@ std::vector<base::OptionSpec> scenario_options() {
                          "run the scenario's jitter with N seeds: percentiles of the step time")};
 }
 
-/// Failures and checkpoints; the seed is of jitter too.
+/// Failures and checkpoints, as failure_options() has them; the seed is of jitter too.
 std::vector<base::OptionSpec> goodput_options() {
-  return {
-      duration_option("mtbf", {1, 1e12},
-                      "mean time between failures of one device: adds goodput under failures"),
-      duration_option("checkpoint-time", {1e-3, 1e6},
-                      "training stands still for a checkpoint (with --mtbf)", "60s"),
-      duration_option("restart-time", {0, 1e6}, "from a failure to the first step again", "300s"),
-      duration_option("checkpoint-interval", {1e-3, 1e9},
-                      "work between checkpoints (default: the best)"),
-      integer_option("seed", "N", {0, 1 << 30},
-                     "of jitter and simulated failures (default: the scenario's)", "1")};
+  return joined(
+      {failure_options("mean time between failures of one device: adds goodput under "
+                       "failures"),
+       {integer_option("seed", "N", {0, 1 << 30},
+                       "of jitter and simulated failures (default: the scenario's)", "1")}});
 }
 
 std::vector<base::OptionSpec> output_options() {
@@ -166,14 +162,9 @@ constexpr double kWorkSeconds = 30 * 86'400.0;  // of a simulated run
 constexpr int kRuns = 200;
 
 /// Of the scenario, or of --mtbf and what goes with it.
-std::optional<sim::DeviceFailures> failures_of(const Options& o,
-                                               const std::optional<sim::Scenario>& scenario) {
-  if (scenario && scenario->failures) return scenario->failures;
-  if (!o.has("mtbf")) return std::nullopt;
-  sim::DeviceFailures f{
-      o.duration("mtbf"), o.duration("checkpoint-time"), o.duration("restart-time"), {}};
-  if (o.has("checkpoint-interval")) f.interval = o.duration("checkpoint-interval");
-  return f;
+std::optional<sim::DeviceFailures> all_failures(const Options& o,
+                                                const std::optional<sim::Scenario>& scenario) {
+  return scenario && scenario->failures ? scenario->failures : failures_of(o);
 }
 
 /// Goodput under failures: by formula, and the spread of simulated runs.
@@ -198,7 +189,8 @@ std::string describe_goodput(const Json& g) {
 }
 
 Result<int> run_table(const Options& o) {
-  for (const char* name : {"plan", "trace", "json", "html", "scenario", "monte-carlo", "mtbf"}) {
+  for (const char* name :
+       {"plan", "trace", "json", "html", "scenario", "monte-carlo", "mtbf", "energy", "tokens"}) {
     if (!o.given(name)) continue;
     return refuse(kUsage, "a table has one plan a row, and its results are a table",
                   "--table and --{} do not go together", name);
@@ -224,17 +216,9 @@ Result<int> run_table(const Options& o) {
 
 /// What would be read and have no effect.
 Result<void> check_company(const Options& o) {
-  struct Company {
-    const char *option, *needs, *or_needs;
-  };
-  for (const Company c :
-       {Company{"monte-carlo", "scenario", nullptr}, Company{"checkpoint-time", "mtbf", nullptr},
-        Company{"restart-time", "mtbf", nullptr}, Company{"checkpoint-interval", "mtbf", nullptr},
-        Company{"bands", "table", nullptr}, Company{"seed", "scenario", "mtbf"}}) {
-    if (!o.given(c.option) || o.has(c.needs) || (c.or_needs && o.has(c.or_needs))) continue;
-    return base::fail(kUsage, "--{} says something about --{}{}, which is missing", c.option,
-                      c.needs, c.or_needs ? fmt::format(" or --{}", c.or_needs) : "");
-  }
+  TRY_VOID(cli::check_company(
+      o, {{"monte-carlo", "scenario"}, {"bands", "table"}, {"seed", "scenario", "mtbf"}}));
+  TRY_VOID(check_run_options(o));
   if (!o.has("plan")) return {};
   std::vector<base::OptionSpec> stated = strategy_options();
   stated.push_back(sequence_option());
@@ -290,14 +274,17 @@ struct Prediction {
   sim::SimReport report;
   std::optional<sim::ScenarioOutcome> scenario;
   Json goodput;
+  EnergyAndRun run;
   Doubt doubt;
 };
 
 Result<Prediction> predict(const Options& o, const Subject& subject, const plan::Program& program) {
   const CostModel& cost = subject.scene.cost;
   TRY(const std::optional<sim::Scenario> scenario, scenario_of(o, cost.topology()));
-  const sim::SimOptions show{.timeline = o.has("trace"), .picture = o.has("html")};
-  Prediction p{.report = {}, .scenario = {}, .goodput = {}, .doubt = {}};
+  TRY(const bool energy, wants_energy(o, cost.topology()));
+  const sim::SimOptions show{
+      .timeline = o.has("trace"), .picture = o.has("html"), .energy = energy};
+  Prediction p{.report = {}, .scenario = {}, .goodput = {}, .run = {}, .doubt = {}};
   if (scenario) {
     const int draws = o.has("monte-carlo") ? o.count("monte-carlo") : 0;
     TRY(Jobs jobs, jobs_of(o, subject, program, *scenario));
@@ -311,12 +298,14 @@ Result<Prediction> predict(const Options& o, const Subject& subject, const plan:
     TRY(p.report, sim::simulate(program, cost, show));
   }
   TRY(p.doubt, doubt_of(subject.plan, cost));
-  if (const auto failures = failures_of(o, scenario)) {
+  const std::optional<sim::DeviceFailures> failures = all_failures(o, scenario);
+  if (failures) {
     const std::uint64_t seed = scenario && !o.given("seed")
                                    ? scenario->jitter.seed
                                    : static_cast<std::uint64_t>(o.integer("seed"));
     p.goodput = goodput_of(*failures, subject.plan.world_size(), seed);
   }
+  TRY(p.run, energy_and_run(o, p.report, cost.topology(), failures));
   return p;
 }
 
@@ -354,18 +343,20 @@ Result<int> run(const Options& options, const Invocation&) {
                    {"program_fingerprint", program.fingerprint()}});
     if (!predicted.goodput.is_null()) document["goodput"] = predicted.goodput;
     if (predicted.scenario) document["scenario"] = sim::to_json(*predicted.scenario);
+    predicted.run.add_to(document);
     print_json(document);
   } else {
     fmt::print("{}\n{}\nprices: {}\n{}\n{}", describe(plan, scene.cost.topology().device_count()),
                sim::to_text(report), describe_origin(scene.cost),
                describe_band(predicted.doubt, report.step_time_ps), scenario);
     if (!predicted.goodput.is_null()) fmt::print("{}", describe_goodput(predicted.goodput));
+    fmt::print("{}", predicted.run.text());
   }
   if (options.has("trace"))
     say("timeline written to {}: open it at ui.perfetto.dev\n", options.string("trace"));
   if (options.has("html"))
     say("page written to {}: open it in a browser\n", options.string("html"));
-  if (fits) return 0;
+  if (fits) return predicted.run.exit_code();
   say("does not fit: needs {} per device, {} more than the limit of {}\n", show_bytes(peak),
       show_bytes(peak - limit), show_bytes(limit));
   return 2;
@@ -387,7 +378,7 @@ Command simulate_command() {
                     {"orrery simulate --table rows.csv --out results.csv",
                      "one plan a row: columns tp, pp, layers, hidden, ... (docs/schemas.md)"}},
        .options = joined({subject_options(), strategy_options(), setting_options(),
-                          scenario_options(), goodput_options(), output_options()})},
+                          scenario_options(), goodput_options(), run_options(), output_options()})},
       run};
 }
 

@@ -181,6 +181,26 @@ std::vector<Case> simulations() {
        "simulate --model llama-2-7b --cluster dgx-a100 --dp 8 --precision fp8-current"},
       {"simulate_mxfp8_on_hopper",
        "simulate --model llama-2-7b --cluster dgx-h100 --dp 8 --precision mxfp8"},
+      {"simulate_energy", kTwoHosts + " --energy --pue 1.2"},
+      {"simulate_energy_json", kTwoHosts + " --energy --json"},
+      {"simulate_run",
+       kTwoHosts + " --tokens 300B --price-per-gpu-hour 2.1$ --pue 1.1 --carbon 400 --mtbf 50000h "
+                   "--deadline 60d --budget 100K$"},
+      {"simulate_run_scenario",
+       kTwoHosts + " --scenario s.yaml --energy --tokens 1B",
+       {{"s.yaml", kScenario}}},
+      {"simulate_run_without_tokens", kTwoHosts + " --deadline 60d --budget 5M$"},
+      {"simulate_run_wrong_units", kTwoHosts + " --tokens 15G --price-per-gpu-hour 2.1"},
+      {"simulate_energy_unknown",
+       "simulate --model gpt2 --cluster dgx-2-v100 --dp 16 --global-batch 16 --energy"},
+      {"simulate_run_power_unknown",
+       "simulate --model gpt2 --cluster dgx-2-v100 --dp 16 --global-batch 16 --tokens 10B"},
+      {"plan_run",
+       "plan --model llama-2-7b --cluster dgx-a100 --global-batch 64 --sequence-length 2048 "
+       "--tokens 2T --price-per-gpu-hour 2$ --budget 1M$ --deadline 10d --energy"},
+      {"plan_run_json",
+       "plan --model llama-2-7b --cluster dgx-a100 --global-batch 64 --sequence-length 2048 "
+       "--tokens 100B --price-per-gpu-hour 2$ --mtbf 50000h --json"},
       {"simulate_goodput",
        "simulate --model gpt2 --cluster dgx-a100 --tp 2 --global-batch 8 --sequence-length 256 "
        "--mtbf 50h --checkpoint-time 30s"},

@@ -179,8 +179,9 @@ TEST(Node, QuantitiesNeedAUnit) {
   EXPECT_EQ(scalar("\"36 GiB\"").as_bytes(), 36_GiB);
   EXPECT_EQ(scalar("200Gb/s").as_bandwidth(), 200_Gbps);
   EXPECT_EQ(scalar("312 TFLOP/s").as_flops_rate(), 312_TFLOPS);
-  EXPECT_EQ(fault_of(scalar("3.5").as_seconds()),
-            "f:1:4: error[E0004]: '3.5' has no unit: expected a time; units: ps ns us ms s min h");
+  EXPECT_EQ(
+      fault_of(scalar("3.5").as_seconds()),
+      "f:1:4: error[E0004]: '3.5' has no unit: expected a time; units: ps ns us ms s min h d");
   EXPECT_EQ(fault_of(scalar("0B/s").as_bandwidth()),
             "f:1:4: error[E0005]: the text '0B/s' is not more than zero");
   EXPECT_EQ(fault_of(scalar("[1]").as_bytes()),

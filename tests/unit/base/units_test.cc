@@ -89,9 +89,32 @@ void expect_error(const Result<Q>& value, const std::string& text) {
   EXPECT_EQ(to_string(value.error()), text);
 }
 
+TEST(ParseDollars, KnowsItsUnits) {
+  EXPECT_EQ(parse_dollars("2.1$")->raw(), 2.1);
+  EXPECT_EQ(parse_dollars("5 M$")->raw(), 5e6);
+  EXPECT_EQ(parse_dollars("1.5B$")->raw(), 1.5e9);
+  expect_error(parse_dollars("2.1"),
+               "error[E0004]: '2.1' has no unit: expected a sum of money; units: $ K$ M$ B$");
+}
+
+TEST(ParseCount, TakesShortScalesAndWholeNumbers) {
+  EXPECT_EQ(parse_count("15T")->raw(), 15e12);
+  EXPECT_EQ(parse_count("14.8 T")->raw(), 14.8e12);
+  EXPECT_EQ(parse_count("300B")->raw(), 300e9);
+  EXPECT_EQ(parse_count("2M")->raw(), 2e6);
+  EXPECT_EQ(parse_count("4K")->raw(), 4e3);
+  EXPECT_EQ(parse_count("1000")->raw(), 1000);
+  EXPECT_EQ(parse_count("3e12")->raw(), 3e12);
+  expect_error(parse_count("15G"),
+               "error[E0004]: 'G' is not a unit of count in '15G'; units: K M B T");
+  EXPECT_FALSE(parse_count(""));
+  EXPECT_FALSE(parse_count("-1"));
+  EXPECT_FALSE(parse_count("15x"));
+}
+
 TEST(ParseQuantity, WithoutAUnitIsAnErrorThatListsTheUnits) {
   expect_error(parse_seconds("3"),
-               "error[E0004]: '3' has no unit: expected a time; units: ps ns us ms s min h");
+               "error[E0004]: '3' has no unit: expected a time; units: ps ns us ms s min h d");
   expect_error(parse_bytes("36 GiBs"),
                "error[E0004]: 'GiBs' is not a unit of size in '36 GiBs'; units: B kB MB GB TB KiB "
                "MiB GiB TiB");

@@ -12,8 +12,10 @@
 #include "cli/command.h"
 #include "cli/html/page.h"
 #include "cli/plan_question.h"
+#include "cli/run_options.h"
 #include "cli/tables/point_store.h"
 #include "cli/tables/sweep_report.h"
+#include "cli/tables/sweep_smallest.h"
 #include "cli/text/show.h"
 
 namespace orrery::cli {
@@ -24,16 +26,25 @@ namespace {
 /// same, the second are proven closer.
 constexpr const char* kStates = "2000000";
 
+std::vector<base::OptionSpec> run_and_failures() {
+  return joined(
+      {run_options(), failure_options("mean time between failures of one device (with --tokens)")});
+}
+
 /// Options that a held plan leaves open.
 std::vector<base::OptionSpec> held_options() {
   return joined({{model_option(false), cluster_option(false), hosts_option(), memory_option()},
-                 price_options()});
+                 price_options(),
+                 run_and_failures()});
+}
+
+std::vector<base::OptionSpec> searched_options() {
+  return joined({question_options(true, kStates), run_and_failures()});
 }
 
 Result<SweepBase> base_of(const Options& o) {
-  SweepBase base{.options = o.has("plan") ? held_options() : question_options(true, kStates),
-                 .given = o,
-                 .held = {}};
+  SweepBase base{
+      .options = o.has("plan") ? held_options() : searched_options(), .given = o, .held = {}};
   if (!o.has("plan")) return base;
   for (const base::OptionSpec& option : question_options(false, kStates)) {
     const bool open = std::ranges::count(base.options, option.name, &base::OptionSpec::name) > 0;
@@ -89,10 +100,13 @@ std::vector<PointResult> run_points(const SweepBase& base, const std::vector<Ass
   return results;
 }
 
-/// 1: a point is faulty; 2: nothing fits anywhere.
+/// 1: a point is faulty; 2: nothing fits anywhere, or no run meets its limits.
 int exit_code_of(const std::vector<PointResult>& results) {
   if (std::ranges::count(results, PointStatus::kError, &PointResult::status) > 0) return 1;
-  return std::ranges::count(results, PointStatus::kOk, &PointResult::status) > 0 ? 0 : 2;
+  const bool some = std::ranges::any_of(results, [](const PointResult& r) {
+    return r.status == PointStatus::kOk && r.met.value_or(true);
+  });
+  return some ? 0 : 2;
 }
 
 /// The document, and what the page says above it.
@@ -119,6 +133,8 @@ base::Json page_data(const Options& o, const SweepBase& base, const Sweep& sweep
 
 Result<int> run(const Options& o, const Invocation&) {
   Sweep sweep;
+  TRY_VOID(check_run_options(o));
+  TRY_VOID(check_company(o, {{"mtbf", "tokens"}, {"smallest", "deadline", "budget"}}));
   TRY(const SweepBase base, base_of(o));
   TRY(sweep.axes, parse_axes(o.strings("vary")));
   TRY_VOID(check_axes(base, sweep.axes));
@@ -129,7 +145,16 @@ Result<int> run(const Options& o, const Invocation&) {
   }
   const int threads = o.has("threads") ? o.count("threads")
                                        : as_int(std::max(1U, std::thread::hardware_concurrency()));
-  sweep.results = run_points(base, sweep.points, store ? &*store : nullptr, threads);
+  const auto evaluate = [&](const std::vector<Assignment>& points) {
+    return run_points(base, points, store ? &*store : nullptr, threads);
+  };
+  if (o.flag("smallest")) {
+    const SmallestLimits limits{o.large_count("tokens").raw(),
+                                o.has("deadline") ? o.duration("deadline") : base::Seconds()};
+    TRY_VOID(find_smallest(sweep, limits, as_index(threads), evaluate));
+  } else {
+    sweep.results = evaluate(sweep.points);
+  }
   if (o.has("out")) TRY_VOID(base::write_file_atomic(o.string("out"), to_csv(sweep)));
   if (o.has("html")) {
     TRY(const std::string page, page_of("sweep", page_data(o, base, sweep)));
@@ -162,11 +187,19 @@ Command sweep_command() {
                      "--global-batch 1024 --vary cluster=dgx-a100,dgx-h100,dgx-b200 --vary "
                      "ib.bandwidth=1x,2x",
                      "which of three clusters, and whether twice the network helps"},
+                    {"orrery sweep --model llama-3-70b --cluster dgx-h100 --sequence-length "
+                     "8192 --global-batch 2048 --vary hosts=1..512:1 --tokens 15T --deadline "
+                     "60d --smallest",
+                     "how many GPUs for 15T tokens in 60 days"},
                     {"orrery sweep --plan plan.json --vary nvlink.bandwidth=0.5x,1x,2x",
                      "what links do to a plan that stays"}},
        .options = joined(
            {question_options(false, kStates),
+            run_and_failures(),
             {vary, text_option("plan", "FILE", "hold this plan instead of searching"),
+             flag_option(
+                 "smallest",
+                 "try hosts upwards, and end at the first whose run meets its deadline and budget"),
              text_option("store", "FILE",
                          "keep results of finished points (SQLite): a sweep that was stopped "
                          "goes on where it was"),

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/plan_question.h"
+#include "cli/run_options.h"
 #include "cli/tables/point_store.h"
 #include "cli/text/show.h"
 #include "plan/lowering/lower.h"
@@ -31,7 +32,11 @@ std::vector<std::string> arguments_of(const SweepBase& base, const Assignment& p
   };
   for (const base::OptionSpec& option : base.options) {
     const bool varied = std::ranges::count(point, option.name, &Assignment::value_type::first) > 0;
-    if (!varied && base.given.given(option.name)) add(option.name, base.given.text(option.name));
+    if (varied || !base.given.given(option.name)) continue;
+    if (option.type == base::OptionType::kFlag)
+      arguments.push_back("--" + option.name);
+    else
+      add(option.name, base.given.text(option.name));
   }
   for (const auto& [name, value] : point) {
     if (is_option(base, name))
@@ -48,6 +53,7 @@ void add_report(const plan::Plan& plan, const sim::SimReport& report, const Cost
   result.step_ps = report.step_time_ps;
   result.tokens = plan.global_batch * plan.sequence;
   result.devices = cost.topology().device_count();
+  result.ranks = plan.world_size();
   result.peak_bytes = worst_peak(report);
   result.mfu = report.mfu;
   result.flops_per_s_device = report.model_flops_per_s_rank;
@@ -59,6 +65,28 @@ void add_band(const Doubt& doubt, PointResult& result) {
   result.band_high = doubt.band.high;
 }
 
+/// What the run of --tokens takes with this plan; its energy asks for another simulation.
+Result<void> add_run(const base::Options& options, const plan::Plan& plan,
+                     const sim::SimReport& known, const Scene& scene, PointResult& result) {
+  const Topology& topology = scene.cost.topology();
+  TRY(const bool energy, wants_energy(options, topology));
+  sim::SimReport report = known;
+  if (energy) {
+    TRY(const plan::Program program, plan::lower(plan, scene.model));
+    TRY(report, sim::simulate(program, scene.cost, {.energy = true}));
+  }
+  TRY(const EnergyAndRun added, energy_and_run(options, report, topology, failures_of(options)));
+  if (added.energy) result.joules_per_token = added.energy->joules_per_token;
+  if (!added.run) return {};
+  const sim::RunCost& cost = added.run->cost;
+  result.days = cost.wall.raw() / 86'400;
+  result.dollars = cost.dollars;
+  result.mwh = cost.mwh;
+  result.kg_co2 = cost.kg_co2;
+  if (options.has("deadline") || options.has("budget")) result.met = added.run->verdict.met();
+  return {};
+}
+
 std::string lack(std::int64_t bytes) { return fmt::format("needs {} more", show_bytes(bytes)); }
 
 std::string lack(const search::PlanAnswer& answer) {
@@ -68,7 +96,7 @@ std::string lack(const search::PlanAnswer& answer) {
   return "no strategy divides model and batch";
 }
 
-Result<PointResult> search_point(const PlanQuestion& question) {
+Result<PointResult> search_point(const base::Options& options, const PlanQuestion& question) {
   const CostModel& cost = question.scene.cost;
   TRY(const search::PlanAnswer answer, answer_to(question));
   PointResult result;
@@ -85,10 +113,12 @@ Result<PointResult> search_point(const PlanQuestion& question) {
   TRY(const Doubt doubt, doubt_of(best.plan, cost));
   add_band(doubt, result);
   result.gap = answer.certificate.gap;
+  TRY_VOID(add_run(options, best.plan, best.report, question.scene, result));
   return result;
 }
 
-Result<PointResult> hold_point(const plan::Plan& plan, const Scene& scene, std::int64_t memory) {
+Result<PointResult> hold_point(const base::Options& options, const plan::Plan& plan,
+                               const Scene& scene) {
   const CostModel& cost = scene.cost;
   TRY(const plan::Program program, plan::lower(plan, scene.model));
   TRY(const sim::SimReport report, sim::simulate(program, cost));
@@ -96,10 +126,12 @@ Result<PointResult> hold_point(const plan::Plan& plan, const Scene& scene, std::
   add_report(plan, report, cost, result);
   TRY(const Doubt doubt, doubt_of(plan, cost));
   add_band(doubt, result);
+  const std::int64_t memory = memory_of(options);
   result.limit_bytes = memory > 0 ? memory : cost.topology().device_model(0).memory_bytes;
   const bool fits = result.peak_bytes <= result.limit_bytes;
   result.status = fits ? PointStatus::kOk : PointStatus::kInfeasible;
   if (!fits) result.message = lack(result.peak_bytes - result.limit_bytes);
+  TRY_VOID(add_run(options, plan, report, scene, result));
   return result;
 }
 
@@ -125,14 +157,13 @@ Result<PointResult> evaluate(const SweepBase& base, const Assignment& point, Poi
     TRY(const Scene scene, scene_of(options, *base.held));
     const std::string key = fmt::format("{}\x1f{}\x1f{}", words, plan::fingerprint(*base.held),
                                         scene.cost.fingerprint());
-    return remembered(store, key,
-                      [&] { return hold_point(*base.held, scene, memory_of(options)); });
+    return remembered(store, key, [&] { return hold_point(options, *base.held, scene); });
   }
   TRY(PlanQuestion question, question_of(options));
   question.request.top = 1;
   question.request.relax = question.request.multipliers = false;
   return remembered(store, fmt::format("{}\x1f{}", words, question.scene.cost.fingerprint()),
-                    [&] { return search_point(question); });
+                    [&] { return search_point(options, question); });
 }
 
 }  // namespace
@@ -143,37 +174,59 @@ double PointResult::tokens_per_s() const {
   return step_ps > 0 ? real(tokens) / (real(step_ps) / 1e12) : 0;
 }
 
+namespace {
+
+/// Fields that may be missing, by their keys.
+constexpr std::pair<const char*, std::optional<double> PointResult::*> kOfRun[] = {
+    {"days", &PointResult::days},
+    {"dollars", &PointResult::dollars},
+    {"mwh", &PointResult::mwh},
+    {"kg_co2", &PointResult::kg_co2},
+    {"joules_per_token", &PointResult::joules_per_token}};
+
+}  // namespace
+
 base::Json to_json(const PointResult& r) {
-  return {{"status", to_string(r.status)},
-          {"message", r.message},
-          {"step_time_ps", r.step_ps},
-          {"tokens", r.tokens},
-          {"devices", r.devices},
-          {"peak_bytes", r.peak_bytes},
-          {"limit_bytes", r.limit_bytes},
-          {"mfu", r.mfu},
-          {"model_flops_per_s_device", r.flops_per_s_device},
-          {"band", {{"low", r.band_low}, {"high", r.band_high}}},
-          {"gap", r.gap},
-          {"plan", r.plan}};
+  base::Json j{{"status", to_string(r.status)},
+               {"message", r.message},
+               {"step_time_ps", r.step_ps},
+               {"tokens", r.tokens},
+               {"devices", r.devices},
+               {"ranks", r.ranks},
+               {"peak_bytes", r.peak_bytes},
+               {"limit_bytes", r.limit_bytes},
+               {"mfu", r.mfu},
+               {"model_flops_per_s_device", r.flops_per_s_device},
+               {"band", {{"low", r.band_low}, {"high", r.band_high}}},
+               {"gap", r.gap},
+               {"plan", r.plan}};
+  for (const auto& [key, field] : kOfRun)
+    if (r.*field) j[key] = *(r.*field);
+  if (r.met) j["met"] = *r.met;
+  return j;
 }
 
 PointResult point_result(const base::Json& j) {
   const std::string status = j.at("status");
-  const auto at = std::ranges::find(kStatuses, status) - kStatuses.begin();
-  return {.status = PointStatus(at),
-          .message = j.at("message"),
-          .step_ps = j.at("step_time_ps"),
-          .tokens = j.at("tokens"),
-          .devices = j.at("devices"),
-          .peak_bytes = j.at("peak_bytes"),
-          .limit_bytes = j.at("limit_bytes"),
-          .mfu = j.at("mfu"),
-          .flops_per_s_device = j.at("model_flops_per_s_device"),
-          .band_low = j.at("band").at("low"),
-          .band_high = j.at("band").at("high"),
-          .gap = j.at("gap"),
-          .plan = j.at("plan")};
+  PointResult r;
+  r.status = PointStatus(std::ranges::find(kStatuses, status) - kStatuses.begin());
+  r.message = j.at("message");
+  r.step_ps = j.at("step_time_ps");
+  r.tokens = j.at("tokens");
+  r.devices = j.at("devices");
+  r.ranks = j.at("ranks");
+  r.peak_bytes = j.at("peak_bytes");
+  r.limit_bytes = j.at("limit_bytes");
+  r.mfu = j.at("mfu");
+  r.flops_per_s_device = j.at("model_flops_per_s_device");
+  r.band_low = j.at("band").at("low");
+  r.band_high = j.at("band").at("high");
+  r.gap = j.at("gap");
+  r.plan = j.at("plan");
+  for (const auto& [key, field] : kOfRun)
+    if (j.contains(key)) r.*field = j.at(key).get<double>();
+  if (j.contains("met")) r.met = j.at("met").get<bool>();
+  return r;
 }
 
 Result<void> check_axes(const SweepBase& base, std::span<const Axis> axes) {

@@ -13,7 +13,7 @@
 
 namespace orrery::cli {
 
-/// What the command line says of every point.
+/// What the command line says of every point: a plan, or the question for one; a run.
 struct SweepBase {
   std::vector<base::OptionSpec> options;  // that a point may take
   base::Options given;                    // @pre holds all of `options`
@@ -23,18 +23,22 @@ struct SweepBase {
 enum class PointStatus { kOk, kInfeasible, kError };
 std::string_view to_string(PointStatus status);
 
-/// Numbers are those of `plan` and `simulate`; zero where there is no plan.
+/// Numbers are those of `plan` and `simulate`; zero where there is no plan or no run.
 struct PointResult {
   PointStatus status = PointStatus::kError;
   std::string message;                           // what lacks, or is wrong
   std::int64_t step_ps = 0, tokens = 0;          // of a step
   std::int64_t devices = 0;                      // of the cluster, idle ones too
+  std::int64_t ranks = 0;                        // of the plan
   std::int64_t peak_bytes = 0, limit_bytes = 0;  // of a device
   double mfu = 0;                                // of the devices that the plan uses
   double flops_per_s_device = 0;                 // of the model, likewise
   double band_low = 1, band_high = 1;            // the 80 % band, over the step time
   double gap = 0;                                // proven: of the closed form
   std::string plan;                              // in words
+  // Of the run that --tokens asks for (sim/run/run_cost.h); nothing where it is not said.
+  std::optional<double> days, dollars, mwh, kg_co2, joules_per_token;
+  std::optional<bool> met;  // its deadline and budget
   bool operator==(const PointResult&) const = default;
   [[nodiscard]] double tokens_per_s() const;
 };

@@ -89,6 +89,22 @@ std::string shortened(const std::string& text, std::size_t most) {
   return text;
 }
 
+using RunColumn = std::pair<std::string_view, std::optional<double> PointResult::*>;
+
+/// What the run of a point takes, where some point says it.
+std::vector<RunColumn> run_columns(const Sweep& sweep) {
+  std::vector<RunColumn> columns{{"days", &PointResult::days},
+                                 {"$", &PointResult::dollars},
+                                 {"MWh", &PointResult::mwh},
+                                 {"kg CO2", &PointResult::kg_co2},
+                                 {"J/token", &PointResult::joules_per_token}};
+  std::erase_if(columns, [&](const RunColumn& column) {
+    return std::ranges::none_of(
+        sweep.results, [&](const PointResult& r) { return (r.*column.second).has_value(); });
+  });
+  return columns;
+}
+
 Row cells_of(const Sweep& sweep, std::size_t i, const PointMerit& merit) {
   constexpr std::size_t kPlan = 56;
   Row row;
@@ -97,7 +113,8 @@ Row cells_of(const Sweep& sweep, std::size_t i, const PointMerit& merit) {
   if (!ok(r)) {
     row.insert(row.end(), {r.status == PointStatus::kError ? "error" : "none", "", "", "", ""});
     if (merit.efficiency || series_of(sweep, sweep.points[i])) row.emplace_back("");
-    row.insert(row.end(), {"", "", r.message});
+    row.resize(row.size() + 2 + run_columns(sweep).size());
+    row.push_back(r.message);
     return row;
   }
   row.insert(
@@ -105,8 +122,11 @@ Row cells_of(const Sweep& sweep, std::size_t i, const PointMerit& merit) {
       {show_time(r.step_ps), base::grouped(r.tokens_per_s()), base::grouped(rate_of_device(r)),
        fmt::format("{:.0f}", r.flops_per_s_device / 1e12), fmt::format("{:.1f} %", 100 * r.mfu)});
   if (merit.efficiency) row.push_back(fmt::format("{:.0f} %", 100 * *merit.efficiency));
-  row.insert(row.end(), {show_bytes(r.peak_bytes), base::grouped(*merit.device_hours),
-                         (merit.front ? "* " : "  ") + shortened(r.plan, kPlan)});
+  row.insert(row.end(), {show_bytes(r.peak_bytes), base::grouped(*merit.device_hours)});
+  for (const auto& [name, field] : run_columns(sweep))
+    row.push_back(r.*field ? base::grouped(*(r.*field)) : "");
+  row.push_back((merit.front ? "* " : "  ") + shortened(r.plan, kPlan));
+  if (r.met && !*r.met) row.back() += "  (misses its limit)";
   return row;
 }
 
@@ -130,6 +150,28 @@ std::string name_of(const Assignment& point) {
   return base::join(words, ", ");
 }
 
+/// Of points that meet the run's deadline and budget: the fewest devices, and the least money or
+/// device time.
+std::string meeting(const Sweep& sweep, const std::vector<PointMerit>& merits) {
+  if (std::ranges::none_of(sweep.results, [](const PointResult& r) { return r.met.has_value(); }))
+    return "";
+  std::optional<std::size_t> smallest, cheapest;
+  for (std::size_t i = 0; i < merits.size(); ++i) {
+    const PointResult& r = sweep.results[i];
+    if (!ok(r) || !r.met.value_or(false)) continue;
+    if (!smallest || r.devices < sweep.results[*smallest].devices) smallest = i;
+    if (!cheapest || *merits[i].device_hours < *merits[*cheapest].device_hours) cheapest = i;
+  }
+  if (!smallest) return "no point meets the limits of the run\n";
+  const auto line = [&](std::string_view what, std::size_t i) {
+    const PointResult& r = sweep.results[i];
+    return fmt::format("{:<18}{}: {} devices, {} days{}\n", what, name_of(sweep.points[i]),
+                       base::grouped(real(r.devices)), base::grouped(*r.days),
+                       r.dollars ? fmt::format(", {} $", base::grouped(*r.dollars)) : "");
+  };
+  return line("smallest in time", *smallest) + line("cheapest in time", *cheapest);
+}
+
 std::string standing_out(const Sweep& sweep, const std::vector<PointMerit>& merits) {
   std::optional<std::size_t> fastest, thriftiest;
   std::size_t infeasible = 0, errors = 0;
@@ -151,7 +193,7 @@ std::string standing_out(const Sweep& sweep, const std::vector<PointMerit>& meri
   text += fmt::format("least device time {}: {} device-hours for 10^12 tokens\n",
                       name_of(sweep.points[*thriftiest]),
                       base::grouped(*merits[*thriftiest].device_hours));
-  return text;
+  return text + meeting(sweep, merits);
 }
 
 }  // namespace
@@ -171,42 +213,64 @@ std::string to_text(const Sweep& sweep) {
   Row head = axis_names(sweep);
   head.insert(head.end(), {"step", "tokens/s", "a device", "TFLOP/s", "MFU"});
   if (series_of(sweep, sweep.points.front())) head.emplace_back("efficiency");
-  head.insert(head.end(), {"memory", "device-h/T", "  plan"});
+  head.insert(head.end(), {"memory", "device-h/T"});
+  for (const auto& [name, field] : run_columns(sweep)) head.emplace_back(name);
+  head.emplace_back("  plan");
   std::vector<Row> rows{std::move(head)};
   for (std::size_t i = 0; i < merits.size(); ++i) rows.push_back(cells_of(sweep, i, merits[i]));
   return aligned(rows) + standing_out(sweep, merits);
 }
 
-std::string to_csv(const Sweep& sweep) {
-  const std::vector<PointMerit> merits = merits_of(sweep);
-  Row head = axis_names(sweep);
-  head.insert(head.end(),
-              {"status", "step_time_s", "low_s", "high_s", "tokens_per_s", "devices", "mfu",
-               "model_flops_per_s_device", "efficiency", "device_hours_per_1e12_tokens", "front",
-               "peak_bytes", "limit_bytes", "gap", "plan", "message"});
-  const auto line = [](const Row& row) {
-    Row cells;
-    for (const std::string& cell : row) cells.push_back(base::csv_cell(cell));
-    return base::join(cells, ",") + "\n";
-  };
+namespace {
+
+/// The columns of CSV after the axes, in their order.
+const Row& csv_columns() {
+  static const Row kColumns = base::split(
+      "status,step_time_s,low_s,high_s,tokens_per_s,devices,mfu,model_flops_per_s_device,"
+      "efficiency,device_hours_per_1e12_tokens,front,peak_bytes,limit_bytes,gap,days,dollars,mwh,"
+      "kg_co2,joules_per_token,met,plan,message",
+      ',');
+  return kColumns;
+}
+
+Row csv_cells(const PointResult& r, const PointMerit& m) {
+  const double seconds = real(r.step_ps) / 1e12;
+  const auto of = [&](double x) { return r.step_ps > 0 ? fmt::format("{}", x) : std::string(); };
   const auto number = [](const std::optional<double>& x) {
     return x ? fmt::format("{}", *x) : std::string();
   };
-  std::string text = line(head);
+  Row row{std::string(to_string(r.status))};
+  for (const double x : {seconds, seconds * r.band_low, seconds * r.band_high, r.tokens_per_s(),
+                         real(r.devices), r.mfu, r.flops_per_s_device})
+    row.push_back(of(x));
+  row.insert(row.end(), {number(m.efficiency), number(m.device_hours), m.front ? "1" : "0"});
+  for (const double x : {real(r.peak_bytes), real(r.limit_bytes), r.gap}) row.push_back(of(x));
+  for (const auto& x : {r.days, r.dollars, r.mwh, r.kg_co2, r.joules_per_token})
+    row.push_back(number(x));
+  row.emplace_back(r.met ? std::to_string(static_cast<int>(*r.met)) : "");
+  row.insert(row.end(), {r.plan, r.message});
+  return row;
+}
+
+std::string csv_line(const Row& row) {
+  Row cells;
+  for (const std::string& cell : row) cells.push_back(base::csv_cell(cell));
+  return base::join(cells, ",") + "\n";
+}
+
+}  // namespace
+
+std::string to_csv(const Sweep& sweep) {
+  const std::vector<PointMerit> merits = merits_of(sweep);
+  Row head = axis_names(sweep);
+  head.insert(head.end(), csv_columns().begin(), csv_columns().end());
+  std::string text = csv_line(head);
   for (std::size_t i = 0; i < merits.size(); ++i) {
-    const PointResult& r = sweep.results[i];
-    const PointMerit& m = merits[i];
-    const bool there = r.step_ps > 0;
-    const double seconds = real(r.step_ps) / 1e12;
-    const auto of = [&](double x) { return there ? fmt::format("{}", x) : std::string(); };
     Row row;
     for (const auto& [name, value] : sweep.points[i]) row.push_back(value);
-    row.insert(row.end(), {std::string(to_string(r.status)), of(seconds), of(seconds * r.band_low),
-                           of(seconds * r.band_high), of(r.tokens_per_s()), of(real(r.devices)),
-                           of(r.mfu), of(r.flops_per_s_device), number(m.efficiency),
-                           number(m.device_hours), m.front ? "1" : "0", of(real(r.peak_bytes)),
-                           of(real(r.limit_bytes)), of(r.gap), r.plan, r.message});
-    text += line(row);
+    const Row cells = csv_cells(sweep.results[i], merits[i]);
+    row.insert(row.end(), cells.begin(), cells.end());
+    text += csv_line(row);
   }
   return text;
 }

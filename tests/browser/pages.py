@@ -23,7 +23,7 @@ COMMANDS = {
     "step of many blocks": ["simulate", "--model", "gpt2", "--cluster", "dgx-a100", "--hosts", "4", "--pp", "4", "--global-batch",
                             "1024", "--html", "many.html"],
     "scaling": ["sweep", "--model", "gpt2", "--cluster", "dgx-a100", "--vary", "hosts=1..8", "--vary",
-                "ib.bandwidth=0.5x,1x", "--html", "scaling.html"],
+                "ib.bandwidth=0.5x,1x", "--tokens", "1T", "--price-per-gpu-hour", "2$", "--html", "scaling.html"],
     "plan": ["plan", "--model", "gpt2-xl", "--cluster", "dgx-a100", "--global-batch", "64", "--out", "plan.json", "--html", "plan.html"],
     "explanation": ["explain", "--plan", "plan.json", "--html", "explanation.html"],
     "choices": ["sweep", "--model", "gpt2", "--vary", "cluster=dgx-1-v100,dgx-h100", "--vary", "memory=1MiB,16GiB", "--html",

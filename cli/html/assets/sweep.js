@@ -13,7 +13,8 @@ const metrics = [
   {key: "device_hours_per_1e12_tokens", name: "device-hours / 10¹² tokens", text: p => grouped(p.device_hours_per_1e12_tokens)},
   {key: "days", name: "days", text: p => grouped(p.days)},
   {key: "dollars", name: "$", text: p => grouped(p.dollars)},
-  {key: "mwh", name: "MWh", text: p => grouped(p.mwh)}
+  {key: "mwh", name: "MWh", text: p => grouped(p.mwh)},
+  {key: "joules_per_token", name: "J a token", text: p => grouped(p.joules_per_token)}
 ].filter(m => good.some(p => p[m.key] !== undefined));
 const at = p => names.map(n => n + " " + p.at[n]).join(", ");
 const describe = p => at(p) + "\n" + metrics.filter(m => p[m.key] !== undefined).map(m => m.name + ": " + m.text(p)).join("\n") +

@@ -22,19 +22,6 @@ std::vector<Case> wrong_arguments() {
       {"unknown_model", "simulate --model lama-2-7b --cluster dgx-a100"},
       {"unknown_cluster", "simulate --model gpt2 --cluster dgx-a10"},
       {"unknown_key", "simulate --model gpt2 --cluster bad.yaml", {{"bad.yaml", kCluster}}},
-      {"sweep_help", "sweep --help"},
-      {"sweep_of_nothing",
-       "sweep --model gpt2 --cluster dgx-a100 --vary host=1,2 --vary hosts=2..1 --vary threads=2"},
-      {"sweep_twice_the_network",
-       "sweep --model llama-2-7b --cluster dgx-a100 --sequence-length 2048 --vary hosts=1..4 "
-       "--vary "
-       "ib.bandwidth=0.25x,1x --threads 2"},
-      {"sweep_with_faults",
-       "sweep --model llama-2-7b --cluster dgx-a100 --sequence-length 2048 --vary "
-       "memory=4GiB,40GiB,lots"},
-      {"sweep_of_a_held_plan_that_states_the_batch",
-       "sweep --plan plan.json --global-batch 8 --vary nvlink.bandwidth=0.5x,2x",
-       {{"plan.json", kPlan}}},
       {"set_unknown_part",
        "simulate --model gpt2 --cluster dgx-a100 --set ib.bandwith=2x,ethernet.latency=1us"},
       {"set_of_measured_times",
@@ -63,6 +50,35 @@ std::vector<Case> wrong_arguments() {
       {"infeasible_simulation",
        "simulate --model llama-2-7b --cluster dgx-a100 --dp 8 --memory 40GiB --sequence-length "
        "2048"},
+  };
+}
+
+std::vector<Case> sweeps() {
+  return {
+      {"sweep_help", "sweep --help"},
+      {"sweep_of_nothing",
+       "sweep --model gpt2 --cluster dgx-a100 --vary host=1,2 --vary hosts=2..1 --vary threads=2"},
+      {"sweep_twice_the_network",
+       "sweep --model llama-2-7b --cluster dgx-a100 --sequence-length 2048 --vary hosts=1..4 "
+       "--vary "
+       "ib.bandwidth=0.25x,1x --threads 2"},
+      {"sweep_smallest",
+       "sweep --model llama-2-7b --cluster dgx-a100 --sequence-length 4096 --global-batch 64 "
+       "--vary "
+       "hosts=1..8:1 --tokens 100B --deadline 30d --price-per-gpu-hour 1.5$ --smallest --threads "
+       "2"},
+      {"sweep_out_of_time",
+       "sweep --model llama-2-7b --cluster dgx-a100 --sequence-length 4096 --global-batch 64 "
+       "--vary "
+       "hosts=1,2 --tokens 1T --deadline 10d"},
+      {"sweep_smallest_of_nothing",
+       "sweep --model llama-2-7b --cluster dgx-a100 --vary hosts=1,2 --tokens 1T --smallest"},
+      {"sweep_with_faults",
+       "sweep --model llama-2-7b --cluster dgx-a100 --sequence-length 2048 --vary "
+       "memory=4GiB,40GiB,lots"},
+      {"sweep_of_a_held_plan_that_states_the_batch",
+       "sweep --plan plan.json --global-batch 8 --vary nvlink.bandwidth=0.5x,2x",
+       {{"plan.json", kPlan}}},
   };
 }
 
@@ -325,7 +341,7 @@ std::vector<Case> profiles() {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const auto& group :
-       {wrong_arguments(), experts_and_topologies(), instances_and_imports(), exports(),
+       {wrong_arguments(), sweeps(), experts_and_topologies(), instances_and_imports(), exports(),
         simulations(), scenarios(), tables(), plans(), collectives(), profiles()})
     all.insert(all.end(), group.begin(), group.end());
   return all;

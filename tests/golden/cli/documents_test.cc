@@ -66,6 +66,10 @@ TEST_F(Documents, OfASweepMatchTheirSchema) {
       "sweep.json");
   expect_document("sweep --model gpt2-tiny --cluster dgx-1-v100 --vary memory=1KiB --json",
                   "sweep.json", 2);
+  expect_document(
+      "sweep --model gpt2-tiny --cluster dgx-a100 --vary hosts=1..4:1 --tokens 1B --deadline 1d "
+      "--price-per-gpu-hour 2$ --carbon 400 --smallest --json",
+      "sweep.json");
   expect_document("plan --model gpt2-tiny --cluster dgx-1-v100 --out plan.json --json",
                   "answer.json");
   expect_document("sweep --plan plan.json --vary nvlink.bandwidth=0.5x,2x --json", "sweep.json");

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "cli/plan_question.h"
+#include "cli/run_options.h"
 #include "cli/text/show.h"
 #include "plan/lowering/lower.h"
 
@@ -21,11 +22,16 @@ base::Options parsed(const std::vector<base::OptionSpec>& options,
   return result.value_or(base::Options());
 }
 
+std::vector<base::OptionSpec> options_of_points(bool needed) {
+  return joined({question_options(needed), run_options(), failure_options("")});
+}
+
 SweepBase small(std::vector<std::string> more = {}) {
   std::vector<std::string> arguments{"--model", "llama-tiny", "--cluster", "dgx-1-v100"};
   arguments.insert(arguments.end(), more.begin(), more.end());
-  const auto options = question_options(true);
-  return {.options = options, .given = parsed(question_options(false), arguments), .held = {}};
+  return {.options = options_of_points(true),
+          .given = parsed(options_of_points(false), arguments),
+          .held = {}};
 }
 
 TEST(SweepPoint, IsTheAnswerOfPlanWithItsValues) {
@@ -53,6 +59,15 @@ TEST(SweepPoint, AddsItsNumbersToThoseThatAreSetForAll) {
   EXPECT_GT(fast.step_ps, built.step_ps);
 }
 
+TEST(SweepPoint, SaysWhatItsRunTakes) {
+  const PointResult r = run_point(
+      small({"--tokens", "1M", "--price-per-gpu-hour", "2$", "--deadline", "1d"}), {}, nullptr);
+  ASSERT_TRUE(r.days && r.dollars && r.met) << r.message;
+  EXPECT_NEAR(*r.days, 1e6 / r.tokens_per_s() / 86'400, 1e-9);
+  EXPECT_NEAR(*r.dollars, 2 * 24 * *r.days * 8, 1e-9);  // eight devices of the host
+  EXPECT_EQ(*r.met, *r.days <= 1);
+}
+
 TEST(SweepPoint, HoldsAPlan) {
   const auto question = question_of(small().given);
   ASSERT_TRUE(question);
@@ -61,7 +76,9 @@ TEST(SweepPoint, HoldsAPlan) {
   const search::Candidate& best = answer->candidates.front();
   const auto options =
       joined({{model_option(false), cluster_option(false), hosts_option(), memory_option()},
-              price_options()});
+              price_options(),
+              run_options(),
+              failure_options("")});
   const SweepBase held{.options = options, .given = parsed(options, {}), .held = best.plan};
   EXPECT_EQ(run_point(held, {{"nvlink.bandwidth", "1x"}}, nullptr).step_ps,
             best.report.step_time_ps);

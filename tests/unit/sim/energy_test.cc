@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/json.h"
+#include "sim/cells/rank_cells.h"
 #include "sim/report/report.h"
 #include "tests/unit/sim/step_maker.h"
 
@@ -184,6 +185,33 @@ TEST(StepEnergy, SumsByKindAreTheIntegralOverTheTimeline) {
   EXPECT_GT(joules(*r.energy, PowerKind::kInHost), 0);
   EXPECT_GT(joules(*r.energy, PowerKind::kWait), 0);
   EXPECT_NEAR(r.energy->cluster.mean * real(r.step_time_ps) / 1e12, expected, 1e-9 * expected);
+}
+
+// Every rank by itself, and the cells of those that are alike.
+TEST(StepEnergy, OfRanksOneByOneIsThatOfTheirCells) {
+  StepMaker m(8);
+  m.stages(2, 4);
+  const auto x = m.buffer("x", 30'000);
+  const auto send = m.exchange("send", Stream::kForwardSend, {{true, 4, x}}),
+             receive = m.exchange("receive", Stream::kForwardReceive, {{false, -4, x}});
+  m.run_once(0, {m.compute("first", 20 * kMicrosecond),
+                 m.all_reduce("sum", m.group(4, 1), 50'000, Stream::kData), send});
+  m.run_once(1, {receive, m.compute("second", 40 * kMicrosecond)});
+  const costmodel::CostModel cost = m.cost(powered(4, 2));
+  const StepEnergy whole = *run(m, powered(4, 2)).energy;
+  for (const bool fold : {false, true}) {
+    const auto step = RankStep::make({{.program = &m.program, .costs = {cost}}}, {.fold = fold});
+    ASSERT_TRUE(step.has_value());
+    const auto ran = step->run({}, SimOptions{.energy = true});
+    ASSERT_TRUE(ran.has_value());
+    const StepEnergy& e = *ran->report.energy;
+    EXPECT_NEAR(e.total(), whole.total(), 1e-9 * whole.total());
+    for (std::size_t k = 0; k < e.devices.size(); ++k)
+      EXPECT_NEAR(e.devices[k], whole.devices[k], 1e-9 * whole.total()) << k;
+    EXPECT_EQ(e.cluster.most, whole.cluster.most);
+    EXPECT_EQ(e.cluster.least, whole.cluster.least);
+    EXPECT_EQ(e.host.most, whole.host.most);
+  }
 }
 
 TEST(StepEnergy, IsThereOnlyWhenAsked) {

@@ -18,9 +18,9 @@
 namespace orrery::plan {
 namespace {
 
-GradReduce reduces(const LayerStrategy& s, bool pipeline) {
+GradReduce reduces(const LayerStrategy& s, bool pipeline, std::int64_t micro_batches) {
   if (s.replicas() == 1) return GradReduce::kStep;
-  if (s.zero >= 2) return GradReduce::kMicroBatch;
+  if (s.zero >= 2) return micro_batches > 1 ? GradReduce::kMicroBatch : GradReduce::kStep;
   return s.zero == 1 && !pipeline && s.grad_reduce != GradReduce::kEnd ? GradReduce::kStep
                                                                        : GradReduce::kEnd;
 }
@@ -33,7 +33,7 @@ LayerStrategy nearest_strategy(LayerStrategy s, const Plan& plan) {
   if (pipeline) s.zero = std::min(s.zero, 1);
   const bool groups = s.zero == 3 && s.shard < s.replicas() && s.cp == 1 && s.ep == 1;
   if (!groups) s.shard = 0;
-  s.grad_reduce = reduces(s, pipeline);
+  s.grad_reduce = reduces(s, pipeline, plan.micro_batches);
   s.operators = ShardedOperators::kAll;
   s.slices = 1;
   s.strided = s.sequence_parallel = false;

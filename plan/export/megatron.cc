@@ -29,7 +29,8 @@ LayerStrategy nearest_strategy(LayerStrategy s, const Plan& plan) {
   if (s.zero >= 2 && plan.pipeline_degree() > 1) s.zero = 1;
   if (s.zero == 0 || s.shard == s.replicas()) s.shard = 0;
   if (s.zero >= 2) s.grad_reduce = GradReduce::kMicroBatch;
-  if (s.replicas() == 1 || (s.zero < 2 && s.grad_reduce == GradReduce::kMicroBatch))
+  const bool once = s.replicas() == 1 || s.zero < 2 || plan.micro_batches == 1;
+  if (s.replicas() == 1 || (once && s.grad_reduce == GradReduce::kMicroBatch))
     s.grad_reduce = GradReduce::kStep;
   s.operators = ShardedOperators::kAll;
   s.slices = 1;

@@ -24,6 +24,8 @@ class DeepSpeedReader {
     read_degrees();
     read_zero();
     read_batch();
+    // one micro-batch is reduced once either way, beside its backward
+    if (plan.micro_batches == 1 && layer_.zero >= 2) layer_.grad_reduce = GradReduce::kStep;
     if (target_.beside.recompute) layer_.recompute = Recompute::kFull;
     if (!sink_.ok()) return sink_.result(ImportedPlan{});
     read_stages();

@@ -64,6 +64,7 @@ class MegatronReader : ArgumentReader {
     read_layer();
     imported_.plan.vocabulary = vocabulary_like(layer_);
     read_batch();
+    reduce_once_where_there_is_one();
     read_precision();
     read_stages();
     read_rest();
@@ -236,6 +237,12 @@ class MegatronReader : ArgumentReader {
     }
     imported_.plan.global_batch = global;
     imported_.plan.micro_batches = std::max<std::int64_t>(global / sequences, 1);
+  }
+
+  /// One micro-batch is reduced once either way, beside its backward.
+  void reduce_once_where_there_is_one() {
+    if (imported_.plan.micro_batches > 1 || layer_.grad_reduce != GradReduce::kMicroBatch) return;
+    layer_.grad_reduce = imported_.plan.vocabulary.grad_reduce = GradReduce::kStep;
   }
 
   /// Of Transformer Engine, by Megatron-LM's names; fp8 without a recipe scales by steps before.

@@ -183,6 +183,18 @@ bool allows_pipeline(const Space& s, const plan::Plan& p) {
   return pp == 1 || flag(s, kSchedules, p.schedule);
 }
 
+/// Of the blocks that have some.
+bool allows_experts(const Space& s, const plan::Plan& p, const model::ModelSpec& model) {
+  std::int64_t layer = 0;
+  for (const plan::LayerRun& run : runs_of(p)) {
+    for (int i = 0; i < run.count; ++i, ++layer) {
+      const bool has = model.of_kind(model.kind_of(layer)).experts > 0;
+      if (has && s.fix_ep.value_or(run.strategy.ep) != run.strategy.ep) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 std::vector<Alternative> alternatives(const plan::Plan& plan, const Space& space,
@@ -190,7 +202,9 @@ std::vector<Alternative> alternatives(const plan::Plan& plan, const Space& space
   return Alternatives(plan, space, devices).list();
 }
 
-bool allows(const Space& space, const plan::Plan& p, std::int64_t devices) {
+bool allows(const Space& space, const plan::Plan& p, const model::ModelSpec& model,
+            std::int64_t devices) {
+  if (space.fix_ep && !allows_experts(space, p, model)) return false;
   if (!allows_pipeline(space, p) || !allows_states(space, p.vocabulary) ||
       (!space.idle && p.world_size() < devices))
     return false;

@@ -34,7 +34,8 @@ std::vector<Alternative> alternatives(const plan::Plan& plan, const Space& space
                                       std::int64_t devices);
 
 /// Whether the plan's degrees, states, recomputation, reductions and schedule are of the space.
-bool allows(const Space& space, const plan::Plan& plan, std::int64_t devices);
+bool allows(const Space& space, const plan::Plan& plan, const model::ModelSpec& model,
+            std::int64_t devices);
 
 struct Decision {
   std::string made, otherwise;

@@ -82,8 +82,9 @@ base::Result<KnownPlans::Searched> KnownPlans::search_anew(PlanRequest request,
 
 const SimulatedPlan* KnownPlans::best(const Space& space) const {
   const auto devices = static_cast<std::int64_t>(cost_.topology().device_count());
-  const auto found = std::ranges::find_if(
-      plans_, [&](const SimulatedPlan& a) { return allows(space, a.plan, devices); });
+  const auto found = std::ranges::find_if(plans_, [&](const SimulatedPlan& a) {
+    return allows(space, a.plan, cost_.model(), devices);
+  });
   return found == plans_.end() ? nullptr : &*found;
 }
 

@@ -24,17 +24,18 @@ constexpr std::array kTargets{
            .tensor_zero = 1,
            .software = "megatron-core",
            .restrictions = "one strategy for all layers, equal stages, 1F1B and interleaved 1F1B, "
-                           "optimizer states sharded or not",
+                           "optimizer states sharded or not, experts over data-parallel ranks",
            .source = "github.com/NVIDIA/Megatron-LM, megatron/training/arguments.py: "
                      "--tensor-model-parallel-size, --sequence-parallel, "
                      "--pipeline-model-parallel-size, --num-layers-per-virtual-pipeline-stage, "
                      "--use-distributed-optimizer, --recompute-granularity, "
-                     "--tp-comm-overlap"},
+                     "--tp-comm-overlap, --expert-model-parallel-size"},
     Target{.name = "torchtitan",
            .space = {.zero1 = false,
                      .recompute_selective = false,
                      .recompute_operator = true,
                      .tensor_overlap = true,
+                     .expert = false,
                      .tensor_alone = false},
            .software = "pytorch-cudnn",
            .restrictions = "one strategy for all layers, tensor parallelism always with sequence "
@@ -52,6 +53,7 @@ constexpr std::array kTargets{
                   .gpipe = false,
                   .interleaved = false,
                   .zero_bubble = false,
+                  .expert = false,
                   .reduce_per_step = false,
                   .reduce_at_end = true},
         .pipeline_zero = 1,
@@ -67,6 +69,7 @@ constexpr std::array kTargets{
                   .tensor = false,
                   .pipeline = false,
                   .recompute_selective = false,
+                  .expert = false,
                   .even_stages = true},
         .software = "pytorch-eager",
         .restrictions =
@@ -81,12 +84,15 @@ struct Choice {
   bool sequence_parallel = false;
   plan::Recompute recompute = plan::Recompute::kNone;
   plan::GradReduce grad_reduce = plan::GradReduce::kStep;
+  int ep = 1;  // of blocks with experts
 };
 
 bool space_allows(const Space& space, const Choice& c) {
   const bool zero[] = {space.data, space.zero1, space.zero2, space.zero3};
   if (c.tp > 1 && !space.tensor) return false;
   if (space.fix_tp && *space.fix_tp != c.tp) return false;
+  if (c.ep > 1 && !space.expert) return false;
+  if (space.fix_ep.value_or(c.ep) != c.ep) return false;
   if (c.tp > 1 && !(c.sequence_parallel ? space.sequence_parallel : space.tensor_alone))
     return false;
   const bool when[] = {space.reduce_per_step || (c.zero < 2 && space.reduce_per_micro_batch),
@@ -99,10 +105,32 @@ bool target_allows(const Target& t, const Choice& c) {
   return space_allows(t.space, c) && (c.tp == 1 || c.zero <= t.tensor_zero);
 }
 
+/// Degrees that share the experts of every block which has some; 1 alone without any.
+std::vector<int> expert_degrees(const model::ModelSpec& model, int devices) {
+  std::vector<int> degrees{1};
+  for (int ep = 2; ep <= devices; ep *= 2) {
+    bool some = false, all = true;
+    for (int kind = 0; kind < model.kinds(); ++kind) {
+      const std::int64_t experts = model.of_kind(kind).experts;
+      some = some || experts > 0;
+      all = all && experts % ep == 0;
+    }
+    if (some && all) degrees.push_back(ep);
+  }
+  return degrees;
+}
+
 /// Every strategy without a choice that means nothing (sequence parallelism at tp 1, reduction of
-/// replicated gradients).
-std::vector<Choice> choices(const Target& target, const Space& space, int devices) {
+/// replicated gradients), with each degree of its experts.
+std::vector<Choice> choices(const Target& target, const Space& space, const model::ModelSpec& model,
+                            int devices) {
   std::vector<Choice> all;
+  const auto add = [&](Choice c) {
+    for (const int ep : expert_degrees(model, devices)) {
+      c.ep = ep;
+      if (space_allows(space, c) && target_allows(target, c)) all.push_back(c);
+    }
+  };
   for (int tp = 1; tp <= devices && (space.idle || devices % tp == 0); tp *= 2) {
     for (int zero = 0; zero <= 3; ++zero) {
       for (const bool sp : {false, true}) {
@@ -110,9 +138,7 @@ std::vector<Choice> choices(const Target& target, const Space& space, int device
                                      plan::Recompute::kOperator, plan::Recompute::kFull}) {
           for (const auto reduce :
                {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch, plan::GradReduce::kEnd}) {
-            const Choice c{tp, zero, sp, recompute, reduce};
-            if (sp && tp == 1) continue;
-            if (space_allows(space, c) && target_allows(target, c)) all.push_back(c);
+            if (!sp || tp > 1) add({tp, zero, sp, recompute, reduce});
           }
         }
       }
@@ -127,6 +153,8 @@ Space space_of(const Target& t, Space space, const Choice& c) {
   space.zero2 = c.zero == 2;
   space.zero3 = c.zero == 3;
   space.fix_tp = c.tp;
+  space.expert = c.ep > 1;
+  if (c.ep > 1) space.fix_ep = c.ep;
   space.tensor = c.tp > 1;
   space.sequence_parallel = c.sequence_parallel;
   space.tensor_alone = !c.sequence_parallel;
@@ -140,8 +168,8 @@ Space space_of(const Target& t, Space space, const Choice& c) {
   space.gpipe = space.gpipe && t.space.gpipe;
   space.interleaved = space.interleaved && t.space.interleaved;
   space.zero_bubble = space.zero_bubble && t.space.zero_bubble;
-  space.ring = space.ulysses = space.hybrid = space.strided = space.expert = space.operators =
-      space.slices = false;
+  space.ring = space.ulysses = space.hybrid = space.strided = space.operators = space.slices =
+      false;
   space.vocabulary_like_layers = true;
   space.even_stages = space.even_stages || t.space.even_stages;
   return space;
@@ -240,7 +268,7 @@ base::Result<Target> find_target(std::string_view name) {
 base::Result<PlanAnswer> find_plan_for(const Target& target, const costmodel::CostModel& cost,
                                        const PlanRequest& request) {
   const std::vector<Choice> all =
-      choices(target, request.space, as_int(cost.topology().device_count()));
+      choices(target, request.space, cost.model(), as_int(cost.topology().device_count()));
   PlanAnswer answer;
   PlanRequest one = request;
   one.relax = false;

@@ -59,6 +59,7 @@ constexpr std::array kDegrees{Fixed<int>{"fix_tp", &Space::fix_tp},
                               Fixed<int>{"fix_pp", &Space::fix_pp},
                               Fixed<int>{"fix_dp", &Space::fix_dp},
                               Fixed<int>{"fix_slices", &Space::fix_slices},
+                              Fixed<int>{"fix_ep", &Space::fix_ep},
                               Fixed<int>{"fix_tensor_pieces", &Space::fix_tensor_pieces},
                               Fixed<int>{"fix_virtual_stages", &Space::fix_virtual_stages}};
 constexpr std::array kCounts{Fixed<std::int64_t>{"fix_micro_batches", &Space::fix_micro_batches},
@@ -69,8 +70,9 @@ constexpr std::array kCounts{Fixed<std::int64_t>{"fix_micro_batches", &Space::fi
 constexpr std::size_t fields_of(const Space& space) {
   [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15,
                                 f16, f17, f18, f19, f20, f21, f22, f23, f24, f25, f26, f27, f28,
-                                f29, f30, f31, f32, f33, f34, f35, f36, f37, f38, f39, f40] = space;
-  return 40;
+                                f29, f30, f31, f32, f33, f34, f35, f36, f37, f38, f39, f40, f41] =
+      space;
+  return 41;
 }
 // and fix_operators
 static_assert(fields_of(Space{}) == kFlags.size() + kDegrees.size() + kCounts.size() + 1);

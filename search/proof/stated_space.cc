@@ -80,6 +80,12 @@ bool names_pieces(const Space& space, const LayerStrategy& s) {
                                  : s.tensor_pieces == 1 || space.tensor_overlap;
 }
 
+/// `experts`: of the block.
+bool names_experts(const Space& space, const LayerStrategy& s, std::int64_t experts) {
+  if (experts == 0) return s.ep == 1;
+  return (s.ep == 1 || space.expert) && space.fix_ep.value_or(s.ep) == s.ep;
+}
+
 bool names(const Space& space, const LayerStrategy& s, const Family& family, int devices_per_host) {
   const bool recomputes[] = {space.recompute_none, space.recompute_selective,
                              space.recompute_operator, space.recompute_full};
@@ -96,8 +102,7 @@ bool names(const Space& space, const LayerStrategy& s, const Family& family, int
   if (s.cp == 1 ? s.context != plan::ContextKind::kRing
                 : !(s.context == plan::ContextKind::kRing ? space.ring : space.ulysses))
     return false;
-  if ((s.ep > 1 && !space.expert) || (s.strided && (!space.strided || s.replicas() == 1)))
-    return false;
+  if (s.strided && (!space.strided || s.replicas() == 1)) return false;
   if (s.recompute == plan::Recompute::kOperator && s.slices > 1) return false;
   return names_zero(space, s) && names_shard(space, s, devices_per_host) &&
          names_reduction(space, s, f.micro_batches) && names_operators(space, s) &&
@@ -155,7 +160,7 @@ std::vector<LayerStrategy> of_block(const Space& stated, const Family& of_model,
          space.fix_slices.value_or(1) > 1 ? std::vector{1, *space.fix_slices}
                                           : powers_of_two(kMaxSlices));
   std::erase_if(all, [&](const LayerStrategy& s) {
-    return !names(space, s, family, per_host) ||
+    return !names(space, s, family, per_host) || !names_experts(space, s, block.experts) ||
            !legal(family, s, {.tp = s.tp, .dp = s.dp, .cp = s.cp}, block);
   });
   return all;

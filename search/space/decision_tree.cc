@@ -95,8 +95,15 @@ std::vector<plan::ContextKind> context_kinds(const model::ModelSpec& model, cons
 /// Expert-parallel degrees of a group of `dp` ranks; 1 alone for a dense model.
 std::vector<int> expert_degrees(const model::ModelSpec& model, const Space& space,
                                 const std::string& name, int dp, std::vector<Pruned>& pruned) {
-  std::vector<int> degrees{1};
-  for (int ep = 2; model.experts > 0 && ep <= dp && dp % ep == 0; ep *= 2) {
+  if (model.experts == 0) return {1};
+  std::vector<int> degrees;
+  if (space.fix_ep.value_or(1) == 1) degrees.push_back(1);
+  for (int ep = 2; ep <= dp && dp % ep == 0; ep *= 2) {
+    if (space.fix_ep.value_or(ep) != ep) {
+      pruned.push_back({fmt::format("{} ep{}", name, ep),
+                        fmt::format("ep is fixed to {}", *space.fix_ep), Reason::kFixed});
+      continue;
+    }
     if (space.expert && model.experts % ep == 0) {
       degrees.push_back(ep);
       continue;
@@ -106,6 +113,11 @@ std::vector<int> expert_degrees(const model::ModelSpec& model, const Space& spac
                           ? fmt::format("ep {} does not divide {} experts", ep, model.experts)
                           : std::string("expert parallelism is off")});
   }
+  if (degrees.empty() && (*space.fix_ep > dp || dp % *space.fix_ep != 0))
+    pruned.push_back(
+        {fmt::format("{} ep{}", name, *space.fix_ep),
+         fmt::format("ep {} does not divide {} ranks of the data group", *space.fix_ep, dp),
+         Reason::kFixed});
   return degrees;
 }
 

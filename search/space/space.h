@@ -38,6 +38,7 @@ struct Space {
   // gradients: as plan::GradReduce says; per micro-batch those of zero 2 and 3
   bool reduce_per_step = true, reduce_per_micro_batch = true, reduce_at_end = false;
   std::optional<int> fix_tp = {}, fix_cp = {}, fix_pp = {}, fix_dp = {}, fix_slices = {};
+  std::optional<int> fix_ep = {};                            // of layers with experts
   std::optional<int> fix_tensor_pieces = {};                 // of layers with sequence parallelism
   std::optional<int> fix_virtual_stages = {};                // of interleaved plans
   std::optional<plan::ShardedOperators> fix_operators = {};  // as fix_slices, of layers with zero 3

@@ -138,6 +138,11 @@ base::Result<void> fix_context(std::string_view key, std::string_view value, Spa
   space.ring = space.ulysses = *space.fix_cp > 1;
   return {};
 }
+base::Result<void> fix_experts(std::string_view key, std::string_view value, Space& space) {
+  TRY_VOID(fix_degree<&Space::fix_ep>(key, value, space));
+  space.expert = *space.fix_ep > 1;
+  return {};
+}
 base::Result<void> fix_pieces(std::string_view key, std::string_view value, Space& space) {
   TRY_VOID(fix_degree<&Space::fix_tensor_pieces>(key, value, space));
   space.tensor_overlap = *space.fix_tensor_pieces > 1;
@@ -166,6 +171,7 @@ constexpr std::array kKeys{
     Key{{"cp", "1, 2, 4, ...", "context-parallel degree of every layer"}, fix_context},
     Key{{"pp", "1, 2, ...", "pipeline stages"}, fix_degree<&Space::fix_pp>},
     Key{{"dp", "1, 2, ...", "data-parallel degree of every layer"}, fix_degree<&Space::fix_dp>},
+    Key{{"ep", "1, 2, 4, ...", "expert-parallel degree of every layer with experts"}, fix_experts},
     Key{{"zero", "0 .. 3", "what data parallelism shards"},
         [](std::string_view, std::string_view v, Space& s) { return fix_zero(v, s); }},
     Key{{"sp", "on, off", "sequence parallelism of tensor-parallel layers"},

@@ -127,7 +127,7 @@ TEST(Explanation, NoPlanOfThePageBeatsWhatItCallsTheBest) {
     const auto devices = static_cast<std::int64_t>(q.cost->topology().device_count());
     for (const Decision& d : e->decisions) {
       for (const Comparison* c : known) {
-        if (!allows(d.space, c->simulated.plan, devices)) continue;
+        if (!allows(d.space, c->simulated.plan, q.cost->model(), devices)) continue;
         RC_ASSERT(d.best.has_value());
         RC_ASSERT(d.best->simulated.step_ps() <= c->simulated.step_ps());
       }

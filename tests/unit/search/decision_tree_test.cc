@@ -164,10 +164,23 @@ TEST(LayerStrategies, ExpertsAddTheirDegrees) {
     if (p.text == "ep 8 does not divide 12 experts") experts.push_back(p.candidate);
   }
   EXPECT_EQ(experts, std::vector<std::string>{"tp1 dp8 ep8"});
+  space.fix_ep = 2;
+  EXPECT_EQ(degrees(), (std::vector<std::pair<int, int>>{{1, 2}, {2, 2}, {4, 2}}));
+  space.fix_ep = 1;
+  EXPECT_EQ(degrees(), (std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {4, 1}, {8, 1}}));
+  space.fix_ep = 16;
+  EXPECT_TRUE(degrees().empty());
+  EXPECT_TRUE(std::ranges::any_of(
+      layer_strategies(mixture, space, {8, 2048, 64, 1}).pruned, [](const Pruned& p) {
+        return p.candidate == "tp1 dp8 ep16" &&
+               p.text == "ep 16 does not divide 8 ranks of the data group";
+      }));
+  space.fix_ep.reset();
   space.expert = false;
   EXPECT_EQ(degrees(), (std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {4, 1}, {8, 1}}));
   mixture.experts = 0;
   space.expert = true;
+  space.fix_ep = 4;  // of blocks with experts
   EXPECT_EQ(degrees(), (std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {4, 1}, {8, 1}}));
 }
 

@@ -125,6 +125,15 @@ std::vector<plan::LayerStrategy> leaves(const char* fixed) {
       .leaves;
 }
 
+TEST(FixedValues, OneExpertDegreeSwitchesExpertParallelismOff) {
+  const auto split = fix_values("ep=8", Space{}), whole = fix_values("ep=1", Space{});
+  ASSERT_TRUE(split.has_value() && whole.has_value());
+  EXPECT_EQ(split->fix_ep, 8);
+  EXPECT_TRUE(split->expert);
+  EXPECT_FALSE(whole->expert);
+  EXPECT_FALSE(fix_values("ep=0", Space{}).has_value());
+}
+
 TEST(FixedValues, HoldForEveryLeafThatHasTheChoice) {
   const char* one = "tp=2,zero=1,sp=on,tensor_pieces=1,recompute=full";
   for (const plan::LayerStrategy& s : leaves(one))

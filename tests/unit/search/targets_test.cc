@@ -104,6 +104,43 @@ TEST(Targets, MegatronHasEqualStagesWhereOthersShiftLayers) {
   }));
 }
 
+costmodel::CostModel mixture_cost(int devices) {
+  model::ModelSpec m = tiny_model(4);
+  m.experts = 4;
+  m.experts_per_token = 2;
+  auto cost = costmodel::CostModel::make(
+      m, tiny_cluster(devices), std::nullopt,
+      {.precision = model::Precision::kBFloat16, .sequence = m.max_positions, .library = {}});
+  EXPECT_TRUE(cost.has_value());
+  return *std::move(cost);
+}
+
+TEST(Targets, MegatronSplitsTheExpertsOfAllLayersAlike) {
+  const costmodel::CostModel cost = mixture_cost(4);
+  PlanRequest request = tiny_request();
+  const auto answer = find_plan_for(*find_target("megatron"), cost, request);
+  ASSERT_TRUE(answer.has_value());
+  ASSERT_FALSE(answer->candidates.empty());
+  EXPECT_EQ(checkers_fault(cost, *answer), "");
+  request.space = *fix_values("ep=1", request.space);
+  const auto whole = find_plan_for(*find_target("megatron"), cost, request);
+  ASSERT_TRUE(whole.has_value());
+  EXPECT_LE(answer->certificate.cost_ps, whole->certificate.cost_ps);
+  request.space = *fix_values("ep=4,tp=1", Space{});
+  const auto split = find_plan_for(*find_target("megatron"), cost, request);
+  ASSERT_TRUE(split.has_value());
+  ASSERT_FALSE(split->candidates.empty());
+  EXPECT_EQ(checkers_fault(cost, *split), "");
+  for (const Candidate& c : split->candidates) {
+    for (const plan::Stage& stage : c.plan.stages)
+      for (const plan::LayerRun& run : stage.runs) EXPECT_EQ(run.strategy.ep, 4);
+    EXPECT_EQ(c.plan.vocabulary.ep, 1);
+  }
+  const auto none = find_plan_for(*find_target("torchtitan"), cost, request);
+  ASSERT_TRUE(none.has_value());
+  EXPECT_TRUE(none->candidates.empty());
+}
+
 TEST(Targets, HoldFixedValuesToo) {
   PlanRequest request = tiny_request();
   request.space = *fix_values("tp=2,recompute=full", request.space);

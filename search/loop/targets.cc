@@ -18,18 +18,18 @@ constexpr std::array kTargets{
                      .gpipe = false,
                      .zero_bubble = false,
                      .reduce_per_micro_batch = false,
-                     .reduce_at_end = true,
-                     .even_stages = true},
+                     .reduce_at_end = true},
            .pipeline_zero = 1,
            .tensor_zero = 1,
            .software = "megatron-core",
-           .restrictions = "one strategy for all layers, equal stages, 1F1B and interleaved 1F1B, "
+           .restrictions = "one strategy for all layers, 1F1B and interleaved 1F1B, "
                            "optimizer states sharded or not, experts over data-parallel ranks",
            .source = "github.com/NVIDIA/Megatron-LM, megatron/training/arguments.py: "
                      "--tensor-model-parallel-size, --sequence-parallel, "
                      "--pipeline-model-parallel-size, --num-layers-per-virtual-pipeline-stage, "
                      "--use-distributed-optimizer, --recompute-granularity, "
-                     "--tp-comm-overlap, --expert-model-parallel-size"},
+                     "--tp-comm-overlap, --expert-model-parallel-size, "
+                     "--pipeline-model-parallel-layout"},
     Target{.name = "torchtitan",
            .space = {.zero1 = false,
                      .recompute_selective = false,

@@ -20,7 +20,8 @@ import warnings
 CASES = {
     "megatron": ["llama-2-7b dgx-a100 1 --memory 36GiB --global-batch 64 --sequence-length 2048",
                  "llama-3-70b dgx-h100 8 --global-batch 256 --sequence-length 8192",
-                 "mixtral-8x7b dgx-h100 4 --global-batch 128 --sequence-length 4096"],
+                 "mixtral-8x7b dgx-h100 4 --global-batch 128 --sequence-length 4096",
+                 "llama-3-405b dgx-h100 64 --global-batch 512 --sequence-length 8192"],
     "torchtitan": ["llama-3-8b dgx-h100 2 --global-batch 64 --sequence-length 8192",
                    "llama-3-70b dgx-h100 8 --global-batch 256 --sequence-length 8192",
                    "llama-2-7b dgx-a100 1 --memory 24GiB --global-batch 64 --sequence-length 2048"],

@@ -21,7 +21,7 @@ RandomPlan draw() {
 }
 
 TEST_P(EveryFramework, ReadsBackThePlanThatItRuns) {
-  tests::expect_law({.least_share = 0.3}, [](tests::Draws& draws) {
+  tests::expect_law({.least_share = 0.3, .draws = 2000}, [](tests::Draws& draws) {
     const RandomPlan r = draw();
     const auto exported = export_plan(GetParam().framework, r.plan, {r.model, 8});
     draws.asserts(exported.has_value());
@@ -41,7 +41,7 @@ TEST_P(EveryFramework, ReadsBackThePlanThatItRuns) {
 }
 
 TEST_P(EveryFramework, RunsItsOwnPlanExactly) {
-  tests::expect_law({.least_share = 0.3}, [](tests::Draws& draws) {
+  tests::expect_law({.least_share = 0.3, .draws = 2000}, [](tests::Draws& draws) {
     const RandomPlan r = draw();
     const auto exported = export_plan(GetParam().framework, r.plan, {r.model, 8});
     draws.asserts(exported.has_value());
@@ -55,7 +55,7 @@ TEST_P(EveryFramework, RunsItsOwnPlanExactly) {
 }
 
 TEST_P(EveryFramework, ReportsEveryFieldThatChanges) {
-  tests::expect_law({.least_share = 0.3}, [](tests::Draws& draws) {
+  tests::expect_law({.least_share = 0.3, .draws = 2000}, [](tests::Draws& draws) {
     const RandomPlan r = draw();
     const auto exported = export_plan(GetParam().framework, r.plan, {r.model, 8});
     draws.asserts(exported.has_value());

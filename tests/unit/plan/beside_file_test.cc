@@ -219,6 +219,16 @@ TEST(ExportAccelerate, RanksOfAPipelineShareEverythingOut) {
   EXPECT_EQ(base::exit_code(few.error()), 2);
 }
 
+TEST(ExportAccelerate, GroupsOfStatesAreReplicasOfShards) {
+  const Plan plan = export_plan_of(export_model(), {8}, {.dp = 8, .zero = 3, .shard = 4});
+  const auto exported = written(Framework::kAccelerate, plan);
+  ASSERT_TRUE(exported.has_value()) << base::to_string(exported.error());
+  EXPECT_TRUE(exported->exact());
+  EXPECT_NE(exported->text.find("dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 4\n"),
+            std::string::npos)
+      << exported->text;
+}
+
 TEST(ExportAccelerate, TensorParallelismAloneHasNothingToShardOver) {
   const auto exported =
       written(Framework::kAccelerate, export_plan_of(export_model(), {8}, {.tp = 8}));

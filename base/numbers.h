@@ -31,6 +31,20 @@ constexpr std::int64_t mul_div_up(std::int64_t value, std::int64_t times, std::i
   return static_cast<std::int64_t>((static_cast<__int128>(value) * times + parts - 1) / parts);
 }
 
+/// The bits of `value` that `mask` selects, side by side; and back to their places.
+constexpr std::uint32_t extract_bits(std::uint32_t value, std::uint32_t mask) {
+  std::uint32_t bits = 0;
+  for (std::uint32_t place = 1; mask != 0; mask &= mask - 1, place <<= 1)
+    if ((value & mask & (~mask + 1)) != 0) bits |= place;
+  return bits;
+}
+constexpr std::uint32_t deposit_bits(std::uint32_t bits, std::uint32_t mask) {
+  std::uint32_t value = 0;
+  for (; mask != 0; mask &= mask - 1, bits >>= 1)
+    if ((bits & 1) != 0) value |= mask & (~mask + 1);
+  return value;
+}
+
 /// The first of the items with the least distance (>= 0); null when there is none, or all are too
 /// far.
 inline constexpr double kTooFar = std::numeric_limits<double>::infinity();
@@ -50,6 +64,6 @@ auto closest(const auto& items, const auto& distance) {
 }  // namespace orrery::base
 
 namespace orrery {  // plain words, in every room
-using base::as_index, base::as_int, base::as_u32, base::ceil_div, base::count_of, base::mul_div,
-    base::mul_div_up, base::real;
+using base::as_index, base::as_int, base::as_u32, base::ceil_div, base::count_of,
+    base::deposit_bits, base::extract_bits, base::mul_div, base::mul_div_up, base::real;
 }  // namespace orrery

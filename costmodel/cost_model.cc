@@ -225,7 +225,8 @@ model::Framework CostModel::framework() const {
 std::int64_t CostModel::wire_bytes(const plan::Program& program, const plan::Op& op) const {
   const double element = framework().gradient_bytes;
   const bool reduces = op.collective == plan::Collective::kAllReduce ||
-                       op.collective == plan::Collective::kReduceScatter;
+                       op.collective == plan::Collective::kReduceScatter ||
+                       op.collective == plan::Collective::kPointToPoint;
   const auto& operands = op.reads.empty() ? op.updates : op.reads;
   if (element == 0 || !reduces || operands.empty()) return op.bytes;
   const plan::BufferDecl& decl = program.buffers[operands.front().buffer];

@@ -61,6 +61,21 @@ namespace orrery::model {
 ///                 d, a -> da, or (dw only)
 ///   kPool         x [b,s,h] -> y [b,h]                       mean of the first kv_tokens tokens
 ///                 d -> dx
+///   kBias         w(bias) ; updates u                        F: u += bias
+///                 d -> (dw only)
+///   kNormSums     x -> sums [w,T] fp32                       of the rank's features: x^2, before
+///                 dy, x, (mean,) rstd, w(gain)               it x of a layer norm; B: dy w y',
+///                 before
+///                   -> sums                                  it dy w of a layer norm (y' = y/gain)
+///   kNormApply    x, sums, w(gain (, bias))                  a norm, from sums over all features
+///                   -> y, (mean,) rstd [T]
+///                 dy, x, (mean,) rstd, sums (, d_residual) -> dx (+ d_residual)
+///   kScores       q [b,s,nd], k [b,K,kd] -> scores [b,n,s,K] q k^T / sqrt(d), rotary inside
+///                 B: dscores, k -> dq;  G: dscores, q -> dk
+///   kSoftmax      scores -> a [b,n,s,K]                      rows of all keys, causal mask inside
+///                 da, a -> dscores
+///   kValues       a, v [b,K,kd] -> o [b,s,nd]
+///                 B: do, v -> da;  G: do, a -> dv
 ///   kLossMax      logits -> m [T] fp32                       columns past the vocabulary are -inf
 ///   kLossSum      logits, m, targets -> stat [2,T] fp32      row 0 sum exp(x-m), row 1 target
 ///                                                            logit - m, 0 if not in this shard
@@ -84,6 +99,11 @@ namespace orrery::model {
 /// one slice. F of slice 0 writes y, that of another adds to it (updates y instead); B of slice 0
 /// writes da and fills in its own features, another fills in its own (updates da). Slice 0 has the
 /// bias.
+///
+/// Partitioned operators (plan/partition/partition.h). A product runs in `steps` temporal steps: F
+/// of the first writes y, of another adds to it (updates y instead); B likewise da. The operators
+/// of attention work on the tokens and keys of their slices: the place of a rank's first is its
+/// slice, the id bits `token_bits` and `key_bits` of its number in the stage, times their count.
 ///
 /// Experts: E of them, k = top_k per token; m = k gates, one more when a shared expert's output z
 /// [T,h] is added. choice and slots are int64: which expert, and which row of the padded buffer
@@ -120,8 +140,14 @@ enum class SegmentKind : std::uint8_t {
   kCombine,
   kPatchProduct,
   kPool,
+  kBias,
+  kNormSums,
+  kNormApply,
+  kScores,
+  kSoftmax,
+  kValues,
 };
-inline constexpr SegmentKind kLastSegmentKind = SegmentKind::kPool;
+inline constexpr SegmentKind kLastSegmentKind = SegmentKind::kValues;
 std::string_view to_string(SegmentKind kind);
 
 /// F forward, B gradient of the input, G gradient of the weights, BG both at once.
@@ -156,6 +182,11 @@ std::string_view to_string(Phase phase);
 ///                                R / b
 ///   kPatchProduct                in, out (, bias)
 ///   kPool                        in = out h, kv_tokens
+///   kBias                        in = out features
+///   kNormSums, kNormApply        in features of this rank, out those of the whole norm, norm,
+///                                epsilon, residual
+///   kScores, kSoftmax, kValues   heads, kv_heads, head_dim, kv_tokens, rotary, rope_theta, causal,
+///                                token_bits, key_bits
 ///   kLossMax, kLossSum, kLoss    out columns of this shard, vocab
 ///   kEmbedding, kLoss*           parts, part_stride: which shard of the vocabulary
 ///   kSlice                       elements (of the result), dim, parts, part_stride
@@ -219,6 +250,9 @@ struct SegmentShape {
   int pieces = 1;
   int slices = 1;  // products: slices of the contraction
   int slice = 0;   // which of them
+  int steps = 1;   // products: temporal steps of a partitioned one
+  // id bits of devices that split the tokens and the keys of a partitioned operator
+  std::uint32_t token_bits = 0, key_bits = 0;
 
   std::int64_t token_count() const { return sequences * tokens; }
   // R of kDispatch and kCombine

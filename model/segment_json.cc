@@ -66,11 +66,16 @@ std::vector<std::string_view> needed_sizes(SegmentKind kind) {
     case kMlpIn:
     case kMlpOut:
     case kPatchProduct:
+    case kBias:
+    case kNormSums:
+    case kNormApply:
     case kLogits: return {"sequences", "tokens", "in", "out"};
     case kAttention:
     case kAttentionSplit: return {"sequences", "tokens", "heads", "kv_heads", "head_dim"};
     case kAttentionBlock:
-      return {"sequences", "tokens", "heads", "kv_heads", "head_dim", "kv_tokens"};
+    case kScores:
+    case kSoftmax:
+    case kValues: return {"sequences", "tokens", "heads", "kv_heads", "head_dim", "kv_tokens"};
     case kPool: return {"sequences", "tokens", "in", "out", "kv_tokens"};
     case kAttentionMerge: return {"sequences", "tokens", "heads", "head_dim"};
     case kRouter: return {"sequences", "tokens", "in", "experts", "top_k"};

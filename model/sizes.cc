@@ -62,6 +62,7 @@
 ///                                                   + [bf16] 4Th
 ///   kPatchProduct        as linears
 ///   kPool         F, B   b r h (r kv_tokens)        F e(b r h + b h), B e(Th + b h)
+///   kBias .. kValues     partitioned_sizes.h
 ///   kLossMax      F      Tv                         eTv + 4T
 ///   kLossSum      F      3Tv                        eTv + 20T
 ///                                                   + 4cv, c = rows of 2^18 logits, at most T
@@ -95,6 +96,7 @@
 
 #include "base/check.h"
 #include "base/numbers.h"
+#include "model/partitioned_sizes.h"
 #include "model/segment.h"
 
 namespace orrery::model {
@@ -445,6 +447,12 @@ PhaseWork work(const SegmentShape& shape, Phase phase) {
     case kResidual: return rows.residual();
     case kActivation: return rows.activation();
     case kPool: return rows.pool();
+    case kBias:
+    case kNormSums:
+    case kNormApply:
+    case kScores:
+    case kSoftmax:
+    case kValues: return partitioned_work(shape, phase);
     case kLossMax: return rows.loss_max();
     case kLossSum: return rows.loss_sum();
     case kLoss: return rows.loss();

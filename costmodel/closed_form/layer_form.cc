@@ -79,6 +79,7 @@ std::int64_t OperationPrices::collective_ps(plan::Collective op, const plan::Gro
 
 const PathSummary& OperationPrices::paths_of(Pattern pattern, const plan::Group& group,
                                              Ranks ranks) {
+  ORRERY_CHECK(group.bits == 0, "closed forms know no partitioned operators");
   const auto [paths, fresh] = known_->paths[{static_cast<std::uint64_t>(pattern) << 60 |
                                                  static_cast<std::uint64_t>(group.size) << 30 |
                                                  static_cast<std::uint64_t>(group.stride),

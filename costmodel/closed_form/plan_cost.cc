@@ -475,6 +475,10 @@ base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan) {
         base::ErrorCode::kInconsistent, "the plan needs {} devices, cluster '{}' has {}",
         plan.world_size(), cost.topology().name(), cost.topology().device_count()));
   }
+  if (faults.empty() && plan::is_partitioned(plan))
+    faults.push_back(base::make_error(base::ErrorCode::kUnsupported,
+                                      "no closed form prices a plan with partitioned layers")
+                         .with_hint("'orrery simulate' runs it"));
   if (!faults.empty()) return base::fail(std::move(faults));
   return PlanPricer(costs, plan).price();
 }

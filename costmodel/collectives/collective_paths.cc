@@ -113,8 +113,9 @@ CollectivePaths::Spreads CollectivePaths::spreads_of(const plan::Group& group, i
   Spreads spreads;
   for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
     // the group's first of these ranks
-    if (group.index(rank) > 0 && rank - group.stride >= first_rank) continue;
-    add_spread({group.base(rank), group.stride, group.size}, paths, spreads);
+    const int base = group.base(rank), i = group.index(rank);
+    if (i > 0 && group.member(base, i - 1) >= first_rank) continue;
+    add_spread({.base = base, .size = group.size, .group = &group}, paths, spreads);
   }
   return spreads;
 }
@@ -154,12 +155,13 @@ void CollectivePaths::add_exchange(int first_rank, int rank_count, int peer_offs
                                    Paths& paths) const {
   Neighbours members;
   for (int rank = first_rank; rank < first_rank + rank_count; ++rank)
-    add_message(rank, rank + peer_offset, members, paths);
+    add_message(rank, rank + peer_offset, 1, members, paths);
   find_exchange_links(members, paths);
 }
 
-void CollectivePaths::add_message(int from, int to, Neighbours& members, Paths& paths) const {
-  add_route(from, to, 1, paths);
+void CollectivePaths::add_message(int from, int to, std::int64_t flows, Neighbours& members,
+                                  Paths& paths) const {
+  add_route(from, to, flows, paths);
   (topology_->same_host(as_u32(from), as_u32(to)) ? members.in_host : members.across) = {from, to};
 }
 
@@ -221,6 +223,17 @@ PathLoads CollectivePaths::loads(int first_rank, int rank_count, int peer_offset
   return counted(std::move(paths));
 }
 
+PathLoads CollectivePaths::loads(std::span<const plan::Message> messages, std::int64_t unit_bytes,
+                                 std::int64_t units) const {
+  Paths paths;
+  Neighbours members;
+  for (const plan::Message& m : messages)
+    add_message(m.from, m.to, m.bytes / unit_bytes, members, paths);
+  find_exchange_links(members, paths);
+  paths.units = units;
+  return counted(std::move(paths));
+}
+
 PathLoads CollectivePaths::loads(Pattern pattern, const plan::Group& group,
                                  const RankBlocks& blocks) const {
   Paths paths;
@@ -242,7 +255,7 @@ PathSummary CollectivePaths::summary(Pattern pattern, const plan::Group& group, 
                                      int rank_count) const {
   check_ranks(first_rank, rank_count, *topology_);
   // Where one switch joins hosts, windows that groups tile are classes, too.
-  const int window = std::max(group.size * group.stride, as_int(topology_->devices_per_host()));
+  const int window = std::max(group.span(), as_int(topology_->devices_per_host()));
   const bool tiled = topology_->host_copies() && topology_->host_copies()->levels.size() == 1 &&
                      rank_count % window == 0 && first_rank % window == 0;
   const auto blocks = RankBlocks::of(*topology_, first_rank, tiled ? window : rank_count);
@@ -285,7 +298,7 @@ PathSummary CollectivePaths::summary(std::span<const int> sender) const {
   Neighbours members;
   for (int rank = 0; rank < as_int(sender.size()); ++rank)
     if (const int from = sender[as_index(rank)]; from != rank)
-      add_message(from, rank, members, paths);
+      add_message(from, rank, 1, members, paths);
   find_exchange_links(members, paths);
   return summed(std::move(paths));
 }

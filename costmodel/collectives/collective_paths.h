@@ -17,6 +17,7 @@
 #include "costmodel/collectives/collective_patterns.h"
 #include "costmodel/collectives/rank_blocks.h"
 #include "costmodel/collectives/transfer.h"
+#include "plan/program/messages.h"
 #include "plan/program/program.h"
 #include "topologies/topology.h"
 
@@ -61,6 +62,9 @@ class CollectivePaths {
                   Senders senders) const;
   /// Every rank sends to the one `peer_offset` further. @pre peer_offset != 0.
   PathLoads loads(int first_rank, int rank_count, int peer_offset) const;
+  /// Of listed messages: flows are their units, and `units` what a rank's bytes are split over.
+  PathLoads loads(std::span<const plan::Message> messages, std::int64_t unit_bytes,
+                  std::int64_t units) const;
   /// Of the class's own ranks, on links of the first block of each level alone. @pre repeats().
   PathLoads loads(Pattern pattern, const plan::Group& group, const RankBlocks& blocks) const;
   PathLoads loads(int peer_offset, const RankBlocks& blocks) const;
@@ -84,11 +88,12 @@ class CollectivePaths {
     bool inside = false;                         // of these: on links of the first block
     std::vector<topologies::LinkId> route = {};  // the last one
   };
-  /// Ranks of one group: `stride` apart, or listed.
+  /// Ranks of one group, or listed.
   struct Members {
-    int base = 0, stride = 1, size = 1;
+    int base = 0, size = 1;
+    const plan::Group* group = nullptr;
     const int* list = nullptr;
-    int operator[](int i) const { return list != nullptr ? list[i] : base + i * stride; }
+    int operator[](int i) const { return list != nullptr ? list[i] : group->member(base, i); }
   };
   struct Spread {
     Members members;
@@ -105,7 +110,7 @@ class CollectivePaths {
   /// What ranks of [first_rank, +rank_count) send.
   void add_sends(const Spreads& spreads, int first_rank, int rank_count, Paths& paths) const;
   void add_exchange(int first_rank, int rank_count, int peer_offset, Paths& paths) const;
-  void add_message(int from, int to, Neighbours& members, Paths& paths) const;
+  void add_message(int from, int to, std::int64_t flows, Neighbours& members, Paths& paths) const;
   void find_exchange_links(const Neighbours& members, Paths& paths) const;
   /// Links in the order in which they are first crossed, with the flows that add_route() counted
   /// over each. Once for every Paths, before the thread makes the next.

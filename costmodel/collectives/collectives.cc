@@ -360,9 +360,11 @@ std::int64_t CollectivePrices::duration_ps(Collective op, const plan::Group& gro
 
 Transfer CollectivePrices::priced_exchange(const model::CollectiveTimes* entry, std::int64_t bytes,
                                            const PathSummary& paths) const {
-  Transfer t{.latency_ps = paths.alpha_ps, .wire_bytes = bytes};
+  Transfer t{.latency_ps = paths.alpha_ps,
+             .wire_bytes = ceil_div(bytes, paths.units),
+             .units = paths.units};
   if (entry != nullptr)
-    apply(*entry, bytes, 1, 1, t);
+    apply(*entry, bytes, 1, paths.units, t);
   else
     t.wire_bytes = in_step(t.wire_bytes, paths.shape.hosts);
   return in_step(t, entry != nullptr, paths.shape.hosts, true);

@@ -34,7 +34,8 @@ std::optional<RankBlocks> RankBlocks::of(const topologies::Topology& topology, i
 bool RankBlocks::repeats(const plan::Group& group) const {
   if (group.size <= 1) return true;
   if (group.stride % count_ == 0) return true;
-  const int span = group.size * group.stride, host = sizes_.front();
+  if (group.bits != 0) return false;  // a shift by a block need not take it to another group
+  const int span = group.span(), host = sizes_.front();
   const bool next_rail =
       sizes_.size() > 1 && group.stride < host && span / host % 2 == 1 && span > host;
   return inside(group) && !next_rail &&

@@ -40,9 +40,7 @@ class RankBlocks {
   [[nodiscard]] bool repeats(const plan::Group& group) const;
   /// The same of an exchange with the ranks `peer_offset` further.
   [[nodiscard]] bool repeats(int peer_offset) const { return peer_offset % count_ == 0; }
-  [[nodiscard]] bool inside(const plan::Group& group) const {
-    return count_ % (group.size * group.stride) == 0;
-  }
+  [[nodiscard]] bool inside(const plan::Group& group) const { return count_ % group.span() == 0; }
 
   /// P_L: the first so many ranks speak for all.
   [[nodiscard]] int ranks() const { return sizes_.at(as_index(top_)); }

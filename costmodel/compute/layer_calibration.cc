@@ -93,6 +93,12 @@ CalibratedPart calibrated_part(model::SegmentKind kind) {
     case kMlpIn:
     case kActivation:
     case kMlpOut:
+    case kBias:
+    case kNormSums:
+    case kNormApply:
+    case kScores:
+    case kSoftmax:
+    case kValues:
     case kRouter:
     case kDispatch:
     case kExpertIn:

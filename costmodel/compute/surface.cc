@@ -47,6 +47,10 @@ int kernels(const SegmentShape& s, Phase phase) {
     case kAccumulate: return 1;
     case kNorm:
     case kActivation: return forward ? 1 : 2;
+    case kNormApply: return forward ? 1 : 2;
+    case kBias:
+    case kNormSums:
+    case kSoftmax: return 1;
     case kResidual: return 2;
     case kEmbedding:
     case kPositionAdd: return 4;
@@ -56,6 +60,17 @@ int kernels(const SegmentShape& s, Phase phase) {
     case kAdamW: return 8;
     default: return forward ? 3 : 6;  // routing and ring attention: a few small operations
   }
+}
+
+/// A product of queries or scores with keys or values, head by head, as one of all heads' rows: so
+/// search/partition prices it.
+SegmentShape product_of(const SegmentShape& heads) {
+  SegmentShape s = heads;
+  s.kind = kMlpIn;
+  s.sequences *= heads.heads;
+  s.in = heads.kind == kScores ? heads.head_dim : heads.kv_tokens;
+  s.out = heads.kind == kScores ? heads.kv_tokens : heads.head_dim;
+  return s;
 }
 
 /// Trilinear in logarithms: the product of hat functions of the two knots around each size.
@@ -279,6 +294,7 @@ double SurfacePrices::stream(const SegmentShape& s, Phase phase) const {
 double SurfacePrices::seconds(const SegmentShape& shape, Phase phase) const {
   const auto work = model::work(shape, phase);
   if (work.flops.raw() == 0 && work.bytes.raw() == 0) return 0;
+  if (shape.kind == kScores || shape.kind == kValues) return linear(product_of(shape), phase);
   switch (work_kind(shape.kind)) {
     case WorkKind::kProduct: return linear(shape, phase);
     case WorkKind::kAttention:

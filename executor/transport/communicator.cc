@@ -47,7 +47,7 @@ base::Result<Channel> channel_of(Communicator& communicator, const plan::Group& 
                                  plan::Stream stream) {
   std::vector<int> ranks;
   for (int i = 0; i < group.size; ++i)
-    ranks.push_back(group.base(communicator.rank()) + i * group.stride);
+    ranks.push_back(group.member(group.base(communicator.rank()), i));
   return communicator.channel(ranks, stream);
 }
 

@@ -208,8 +208,7 @@ std::optional<ClassIndex> class_index(const Program& program, std::int64_t rank)
 std::vector<ClassIndex> classes_of_group(const Program& program, const Group& group, int rank) {
   std::set<ClassIndex> classes;
   for (int i = 0; i < group.size; ++i) {
-    const auto c =
-        class_index(program, std::int64_t{group.base(rank)} + std::int64_t{i} * group.stride);
+    const auto c = class_index(program, group.member(group.base(rank), i));
     if (!c) return {};
     classes.insert(*c);
   }
@@ -217,7 +216,7 @@ std::vector<ClassIndex> classes_of_group(const Program& program, const Group& gr
 }
 
 bool within_class(const RankClass& rank_class, const Group& group) {
-  const std::int64_t block = std::int64_t{group.size} * group.stride;
+  const int block = group.span();
   return group.size == 1 || (rank_class.first_rank % block == 0 && rank_class.count % block == 0);
 }
 

@@ -55,7 +55,7 @@ struct Gradient {
   std::vector<Contribution> value;
 };
 
-bool same_ranks(const Group& a, const Group& b) { return a.size == b.size && a.stride == b.stride; }
+bool same_ranks(const Group& a, const Group& b) { return a.same_ranks(b); }
 
 class Algebra {
  public:

@@ -44,6 +44,12 @@ bool is_layer_work(model::SegmentKind kind) {
     case kExpertOut:
     case kCombine:
     case kPatchProduct:
+    case kBias:
+    case kNormSums:
+    case kNormApply:
+    case kScores:
+    case kSoftmax:
+    case kValues:
     case kPool: break;
   }
   return true;

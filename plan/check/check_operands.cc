@@ -7,6 +7,7 @@
 
 #include "base/numbers.h"
 #include "plan/check/check_internal.h"
+#include "plan/program/messages.h"
 
 namespace orrery::plan::checker {
 
@@ -19,13 +20,13 @@ struct Operands {
   Elements reads = {}, writes = {}, updates = {}, views = {};
 };
 
-/// Products y [T, out] = a [T, in] W' + bias; in slices of the contraction, all but the first add
-/// to what is there.
-Operands product(const SegmentShape& s, Phase phase, std::int64_t matrix) {
+/// Products y [T, out] = a [T, in] W' + bias; in slices of the contraction or temporal steps, all
+/// but the first add to what is there.
+Operands product(const SegmentShape& s, Phase phase, std::int64_t matrix, bool first = true) {
   const std::int64_t in = s.token_count() * s.in * s.slices, out = s.token_count() * s.out;
   Operands o{.views = {matrix}};
   if (s.bias) o.views.push_back(s.out);
-  Elements& made = s.slice == 0 ? o.writes : o.updates;
+  Elements& made = first && s.slice == 0 ? o.writes : o.updates;
   if (phase == kF) {
     o.reads = {in};
     made = {out};
@@ -77,6 +78,16 @@ Operands combine(const SegmentShape& s, Phase phase) {
   return o;
 }
 
+/// From tokens to the rows of experts and back.
+Operands routed(const SegmentShape& s, Phase phase) {
+  if (s.kind == kRouter) return router(s, phase);
+  if (s.kind == kCombine) return combine(s, phase);
+  const std::int64_t x = s.token_count() * s.in, rows = s.expert_rows() * s.in,
+                     slots = s.token_count() * s.top_k;
+  if (phase == kF) return {.reads = {x, slots}, .writes = {rows, slots}};
+  return {.reads = {rows, slots}, .writes = {x}};
+}
+
 /// Of attention, whole and in blocks of a ring: queries and outputs q, keys and values kv of as
 /// many tokens, of a block y, log-sum-exps l.
 Operands attention(const SegmentShape& s, Phase phase) {
@@ -94,6 +105,48 @@ Operands attention(const SegmentShape& s, Phase phase) {
                   {.reads = {q, q, y, q, l}, .writes = {q, y}});
   return either({.reads = {q + kv}, .writes = {q, l}},
                 {.reads = {q, q + kv, q, l}, .writes = {q + kv}});
+}
+
+/// Of the sums of a split norm, and of the norm from them.
+Operands split_norm(const SegmentShape& s, Phase phase) {
+  const std::int64_t t = s.token_count(), x = t * s.in;
+  const std::size_t parts = s.norm == model::NormKind::kLayerNorm ? 2 : 1;
+  const std::int64_t sums = as_int(parts) * t;
+  if (s.kind == kNormSums) {
+    if (phase == kF) return {.reads = {x}, .writes = {sums}};
+    Operands o{.reads = {x, x}, .writes = {sums}, .views = {s.in}};
+    o.reads.insert(o.reads.end(), parts, t);
+    return o;
+  }
+  Operands o{.reads = {x}, .writes = {x}, .views = Elements(parts, s.in)};
+  if (phase != kF) o.reads.push_back(x);
+  Elements& statistics = phase == kF ? o.writes : o.reads;
+  statistics.insert(statistics.end(), parts, t);
+  o.reads.push_back(sums);
+  if (phase != kF && s.residual) o.reads.push_back(x);
+  return o;
+}
+
+/// Of scores, their softmax and the values that they weigh: queries or outputs q, keys or values k.
+Operands materialised(const SegmentShape& s, Phase phase) {
+  const std::int64_t q = s.token_count() * s.heads * s.head_dim,
+                     k = s.sequences * s.kv_tokens * s.kv_heads * s.head_dim,
+                     scores = s.token_count() * s.heads * s.kv_tokens;
+  if (s.kind == kSoftmax)
+    return {.reads = Elements(phase == kF ? 1 : 2, scores), .writes = {scores}};
+  const std::int64_t made = s.kind == kScores ? scores : q, left = s.kind == kScores ? q : scores;
+  if (phase == kF) return {.reads = {left, k}, .writes = {made}};
+  return phase == kB ? Operands{.reads = {made, k}, .writes = {left}}
+                     : Operands{.reads = {made, left}, .writes = {k}};
+}
+
+/// Of segments that only partitioned operators have.
+Operands partitioned(const SegmentShape& s, Phase phase) {
+  if (s.kind == kNormSums || s.kind == kNormApply) return split_norm(s, phase);
+  if (s.kind != kBias) return materialised(s, phase);
+  const std::int64_t y = s.token_count() * s.out;
+  if (phase == kF) return {.updates = {y}, .views = {s.out}};
+  return {.reads = {y}, .views = {s.out}};
 }
 
 /// What the table says. Nothing for kPositionAdd, kZeroGradient and kAdamW, whose operands depend
@@ -121,7 +174,7 @@ std::optional<Operands> expected(const SegmentShape& s, const Op& op) {
     case kMlpIn:
     case kMlpOut:
     case kPatchProduct:
-    case kLogits: return product(s, phase, s.out * s.in);
+    case kLogits: return product(s, phase, s.out * s.in, op.temporal_step == 0);
     case kExpertIn:
     case kExpertOut: return product(s, phase, s.experts * s.out * s.in);
     case kAttention:
@@ -136,17 +189,19 @@ std::optional<Operands> expected(const SegmentShape& s, const Op& op) {
       if (s.gated && op.reads.size() == (phase == kF ? 2 : 3))
         return either({.reads = {y, y}, .writes = {y}}, {.reads = {y, y, y}, .writes = {y, y}});
       return either({.reads = {x}, .writes = {y}}, {.reads = {y, x}, .writes = {x}});
-    case kRouter: return router(s, phase);
-    case kDispatch: {
-      const std::int64_t rows = s.expert_rows() * s.in, slots = t * s.top_k;
-      return either({.reads = {x, slots}, .writes = {rows, slots}},
-                    {.reads = {rows, slots}, .writes = {x}});
-    }
-    case kCombine: return combine(s, phase);
+    case kRouter:
+    case kDispatch:
+    case kCombine: return routed(s, phase);
     case kPool: {
       const std::int64_t mean = s.sequences * s.out;
       return either({.reads = {x}, .writes = {mean}}, {.reads = {mean}, .writes = {x}});
     }
+    case kBias:
+    case kNormSums:
+    case kNormApply:
+    case kScores:
+    case kSoftmax:
+    case kValues: return partitioned(s, phase);
     case kLossMax: return Operands{.reads = {y}, .writes = {t}};
     case kLossSum: return Operands{.reads = {y, t, t}, .writes = {2 * t}};
     case kLoss:
@@ -203,6 +258,8 @@ class OperandChecker {
   void check_compute(const Op& op) {
     if (!program_.segments.contains(op.segment)) return fault("has no segment");
     const SegmentShape& shape = program_.segments[op.segment];
+    if (op.temporal_step < 0 || op.temporal_step >= shape.steps)
+      fault(fmt::format("is step {} of {}", op.temporal_step, shape.steps));
     if (const auto wanted = expected(shape, op)) {
       // pieces behind the first update what it wrote
       const bool later = op.pieces > 1 && op.piece > 0 && op.writes.empty();
@@ -256,7 +313,47 @@ class OperandChecker {
       fault(fmt::format("works on {} bytes and its buffer says {}", found, wanted), kSizeMismatch);
   }
 
+  /// Every row of what is written consists of sections that come from somewhere.
+  void check_redistribution(const Op& op) {
+    if (!program_.redistributions.contains(*op.redistribution))
+      return fault("has no redistribution");
+    const Redistribution& r = program_.redistributions[*op.redistribution];
+    const int devices = step_.rank_class->count;
+    if (op.collective != Collective::kAllToAll || 1 << r.bits != devices ||
+        program_.groups[op.group].size != devices)
+      return fault("is no all-to-all of all devices of the stage");
+    Elements covered(op.writes.size(), 0), rows(op.writes.size(), 0);
+    for (const RedistributedTensor& t : r.tensors) {
+      const auto from = as_index(t.from), to = as_index(t.to);
+      if (from >= op.reads.size() || to >= op.writes.size())
+        return fault("redistributes what it neither reads nor writes");
+      const Extents4 held = t.held_extents(), wanted = t.wanted_extents();
+      compare("reads", {decl(op.reads[from]).elements()},
+              {t.held_elements() / held.back() * t.held_row});
+      compare("writes", {decl(op.writes[to]).elements()},
+              {t.wanted_elements() / wanted.back() * t.wanted_row});
+      if (t.held_offset + held.back() > t.held_row ||
+          t.wanted_offset + wanted.back() > t.wanted_row)
+        fault("redistributes features outside its buffers");
+      covered[to] += wanted.back();
+      rows[to] = t.wanted_row;
+    }
+    compare("fills rows in", covered, rows);
+    size(op.bytes, most_received_bytes(r, decl(op.reads.front()).dtype));
+  }
+
+  void check_senders(const Op& op) {
+    std::vector<int> sorted = op.senders;
+    std::ranges::sort(sorted);
+    for (std::size_t i = 0; i < sorted.size(); ++i)
+      if (sorted[i] != as_int(i)) return fault("is no permutation of its group", kWrongPeer);
+    if (as_int(sorted.size()) != program_.groups[op.group].size)
+      fault("states senders of another group", kWrongPeer);
+  }
+
   void check_collective(const Op& op) {
+    if (op.redistribution) return check_redistribution(op);
+    if (!op.senders.empty()) check_senders(op);
     const bool in_place = op.updates.size() == 1 && op.reads.empty() && op.writes.empty();
     const bool two_sided = op.reads.size() == 1 && op.writes.size() + op.updates.size() == 1 &&
                            (op.updates.empty() || (op.pieces > 1 && op.piece > 0));

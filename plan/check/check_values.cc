@@ -108,7 +108,8 @@ class Values {
   void plain(const Op& op) {
     const bool computes = op.kind == OpKind::kCompute && program_.segments.contains(op.segment);
     if (computes && program_.segments[op.segment].kind == kAttentionMerge) return merge(op);
-    if (computes && program_.segments[op.segment].slices > 1 && op.phase != kG)
+    if (computes && op.phase != kG &&
+        std::max(program_.segments[op.segment].slices, program_.segments[op.segment].steps) > 1)
       return sliced(op, program_.segments[op.segment]);
     const std::vector<InstanceIndex> linear =
         computes ? linear_operands(op, program_.segments[op.segment])
@@ -177,7 +178,35 @@ class Values {
     }
   }
 
-  /// One slice of a product: the first writes the result, the others add to it.
+  /// Id bits of the devices whose results add up to what a partitioned operator makes; 0: it is
+  /// whole.
+  std::uint32_t summed_bits(const Op& op, const SegmentShape& shape) const {
+    const bool forward = op.phase == kF;
+    switch (shape.kind) {
+      case kScores: return forward ? 0 : op.phase == kB ? shape.key_bits : shape.token_bits;
+      case kValues: return forward ? shape.key_bits : op.phase == kB ? 0 : shape.token_bits;
+      case kNormSums: return shape.key_bits;
+      case kQkv:
+      case kProjection:
+      case kMlpIn:
+      case kMlpOut: break;
+      default: return 0;
+    }
+    if (!op.unit || !program_.units[*op.unit].partitioned() || op.phase == kG) return 0;
+    const Partition p(program_.units[*op.unit].partition);
+    return p.split_mask(forward ? Dimension::kIn : Dimension::kOut);
+  }
+  void partitioned_sum(const Op& op, const SegmentShape& shape) {
+    const std::uint32_t bits = summed_bits(op, shape);
+    if (bits == 0) return;
+    for (const BufferRef& ref : op.writes.empty() ? op.updates : op.writes) {
+      const InstanceIndex to = step_.instance_of(at_, ref);
+      holds_[to] = Holds::kPartialSum;
+      summed_over_[to] = Group::of_bits("", bits);
+    }
+  }
+
+  /// One slice of a product, or a temporal step: the first writes the result, the others add to it.
   void sliced(const Op& op, const SegmentShape& shape) {
     const std::vector<BufferRef>& made = op.writes.empty() ? op.updates : op.writes;
     if (made.empty()) return;  // check_operands says so
@@ -189,21 +218,26 @@ class Values {
     }
     Covered& all = covered_[to];
     if (!op.writes.empty()) {
-      all = {shape.slices, {}};
+      all = {std::max(shape.slices, shape.steps), {}};
       holds_[to] = Holds::kPartialSlices;
       away_[to] = std::nullopt;
     } else if (holds_[to] != Holds::kPartialSlices) {
       fault(kReducedTwice, "adds a slice to the complete", to);
     }
-    if (!all.steps.insert(shape.slice).second)
+    if (!all.steps.insert(shape.steps > 1 ? op.temporal_step : shape.slice).second)
       fault(kReducedTwice, "adds a slice that is there already to", to);
     if (as_int(all.steps.size()) < all.blocks) return;
+    if (shape.steps > 1) {
+      holds_[to] = Holds::kWhole;
+      return partitioned_sum(op, shape);
+    }
     const bool row_parallel = shape.kind == kProjection || shape.kind == kMlpOut;
     holds_[to] = split(op) && (op.phase == kF) == row_parallel ? Holds::kPartialSum : Holds::kWhole;
   }
 
   void compute(const Op& op, const SegmentShape& shape, bool partial) {
     const bool forward = op.phase == kF;
+    partitioned_sum(op, shape);
     switch (shape.kind) {
       case kEmbedding:
       case kProjection:
@@ -251,6 +285,12 @@ class Values {
       case kAccumulate:
       case kRouter:
       case kPatchProduct:
+      case kBias:
+      case kNormSums:
+      case kNormApply:
+      case kScores:
+      case kSoftmax:
+      case kValues:
       case kPool: break;
     }
   }
@@ -328,7 +368,25 @@ class Values {
     piece(op, step_.instance_of(at_, made[0]), all_in_one);
   }
 
+  /// Blocks of whole values, whoever has them.
+  void redistribution(const Op& op) {
+    for (const BufferRef& ref : op.reads) {
+      const InstanceIndex from = step_.instance_of(at_, ref);
+      if (holds_[from] != Holds::kWhole) fault(kNeverReduced, "uses a partial value of", from);
+    }
+    mark_writes(op, Holds::kWhole);
+  }
+  /// A partitioned operator's sum is over the very devices that share it.
+  void check_summed_over(const Op& op, InstanceIndex sum) {
+    const auto known = summed_over_.find(sum);
+    if (known == summed_over_.end()) return;
+    if (!program_.groups[op.group].same_ranks(known->second))
+      fault(kNeverReduced, "sums over other devices than those that share", sum);
+    summed_over_.erase(known);
+  }
+
   void collective(const Op& op) {
+    if (op.redistribution) return redistribution(op);
     const bool in_place = op.updates.size() == 1 && op.reads.empty();
     const std::vector<BufferRef>& made = op.writes.empty() ? op.updates : op.writes;
     // check_operands says so
@@ -347,6 +405,7 @@ class Values {
     const Holds wanted = reduces
                              ? (op.reduce == Reduce::kMax ? Holds::kPartialMax : Holds::kPartialSum)
                              : Holds::kWhole;
+    if (reduces) check_summed_over(op, from);
     if (had == wanted || (had == Holds::kSlices && op.collective == Collective::kAllGather)) return;
     if (program_.groups[op.group].size == 1) return;
     if (had == Holds::kWhole)
@@ -385,6 +444,7 @@ class Values {
   };
   // attention outputs over some of their keys, products over some of their slices
   std::map<InstanceIndex, Covered> covered_;
+  std::map<InstanceIndex, Group> summed_over_;  // partial sums of partitioned operators
   std::vector<Place> away_;
   std::vector<InstanceIndex> zeroed_;
   std::vector<int> losses_;  // by micro-batch

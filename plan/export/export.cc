@@ -56,6 +56,10 @@ base::Result<ExportedPlan> export_plan(Framework framework, const Plan& plan,
                                        const ExportRequest& request) {
   if (base::Diagnostics faults = validate(plan, request.model); !faults.empty())
     return base::fail(std::move(faults));
+  if (is_partitioned(plan))
+    return base::fail(base::make_error(base::ErrorCode::kUnsupported,
+                                       "no framework runs layers partitioned in space and time")
+                          .with_hint("'orrery train' runs them"));
   const Exporter& exporter = *kExporters[as_index(as_int(framework))];
   const Plan planned = canonical(plan);
   ExportedPlan out;

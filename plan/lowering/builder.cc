@@ -19,32 +19,6 @@ BufferRefs UnitState::persistent() const {
   return all;
 }
 
-std::string Layout::tag() const {
-  // many a second: fmt::format takes five times as long
-  const std::string context = cp > 1 ? " cp" + std::to_string(cp) : "";
-  return "tp" + std::to_string(tp) + (strided ? " strided" : "") + context + " dp" +
-         std::to_string(dp) + (sequence_parallel ? " sp" : "");
-}
-
-std::string strategy_tag(const LayerStrategy& s) {
-  std::string tag = Layout(s).tag();
-  const auto add = [&](std::string_view word, auto... number) {
-    tag += word;
-    (tag.append(std::to_string(number)), ...);
-  };
-  if (s.cp > 1) add(" "), add(to_string(s.context));
-  if (s.ep > 1) add(" ep", s.ep);
-  add(" z", s.zero);
-  if (s.operators != ShardedOperators::kAll) add(" "), add(to_string(s.operators));
-  if (s.slices > 1) add(" slices", s.slices);
-  if (s.shard > 0) add(" shard", s.shard);
-  if (s.grad_reduce == GradReduce::kMicroBatch) add(" mb");
-  if (s.grad_reduce == GradReduce::kEnd) add(" end");
-  if (s.tensor_pieces > 1) add(" pieces", s.tensor_pieces);
-  if (s.recompute != Recompute::kNone) add(" "), add(to_string(s.recompute));
-  return tag;
-}
-
 Builder::Builder(Program& program, const ModelSpec& model, const LayerContext& context)
     : program_(program), model_(model), context_(context) {
   program_.model = model.name;
@@ -100,6 +74,12 @@ GroupId Builder::group(const std::string& name, int size, int stride) {
   return interned(program_.groups, {name, size, stride});
 }
 
+GroupId Builder::group(const Group& group) { return interned(program_.groups, group); }
+
+RedistributionId Builder::redistribution(const Redistribution& r) {
+  return interned(program_.redistributions, r);
+}
+
 SegmentId Builder::segment(const SegmentShape& shape) { return interned(program_.segments, shape); }
 
 PoolId Builder::pool(const std::string& name) {
@@ -113,7 +93,8 @@ BufferRef Builder::stream_buffer(const char* name, const Layout& l, std::int64_t
   const bool first = hidden == model_.hidden && token_share == model_.token_share;
   return {buffer({.name = named(first ? name : fmt::format("{} of {}", name, hidden), l),
                   .dtype = dtype(),
-                  .shape = {sequences(l), tokens(l) * model().token_share / token_share, hidden},
+                  .shape = {sequences(l), tokens(l) * model().token_share / token_share,
+                            hidden / l.parts},
                   .unit = {}}),
           layer_offset};
 }
@@ -188,8 +169,34 @@ UnitState Builder::unit(const std::string& name, Parameters parameters,
   u.shard_group = copies == 1 ? u.data_group : group("shard", owners, stride);
   u.replica_group = group("replica", copies, stride * owners);
   u.tensor_group = tensor_group(layout);
-  const std::int64_t padded = u.padded, shard = zero == 0 ? padded : padded / owners;
+  return add_unit(std::move(u), scope);
+}
 
+UnitState Builder::unit(const std::string& name, Parameters parameters, const Sequence& partition,
+                        std::uint32_t summed) {
+  ParameterUnit u;
+  u.name = prefix() + name + " [partition " + to_string(partition) + "]";
+  if (const auto found = units_.find(u.name); found != units_.end()) return found->second;
+  for (Parameter& p : parameters) {
+    p.offset = u.elements;
+    u.elements += elements_of(p);
+  }
+  u.parameters = std::move(parameters);
+  u.padded = u.elements;
+  u.partition = partition;
+  u.data_group = u.shard_group = group(Group::of_bits("data", summed));
+  u.strategy = {.dp = program_.groups[u.data_group].size};
+  u.replica_group = group("replica", 1, 1);
+  u.tensor_group = group("tensor", 1, 1);
+  return add_unit(std::move(u), Scope::kLayer);
+}
+
+UnitState Builder::add_unit(ParameterUnit u, Scope scope) {
+  const std::string key = u.name;
+  const LayerStrategy strategy = u.strategy;
+  const int zero = effective_zero(strategy);
+  const std::int64_t padded = u.padded,
+                     shard = zero == 0 ? padded : padded / program_.groups[u.shard_group].size;
   UnitState s;
   s.scope = scope;
   s.unit = program_.units.push_back(std::move(u));
@@ -380,10 +387,19 @@ Op reduce_owned(Builder& b, const UnitUse& use, BufferRef gradient) {
 
 }  // namespace
 
+Op zeroed(Builder& b, std::string name, BufferRef part) {
+  return compute(b, std::move(name), flat(b, kZeroGradient, b.decl(part).elements()), kF, {},
+                 {part});
+}
+
+Op summed(Builder& b, std::string name, BufferRef what, BufferRef to) {
+  return compute(b, std::move(name), flat(b, kAccumulate, b.decl(to).elements()), kF, {what}, {},
+                 {to});
+}
+
 Ops zero_part_ops(Builder& b, const UnitUse& use) {
   if (!use.parts) return {};
-  return {compute(b, "zero(gradient part)", flat(b, kZeroGradient, b.decl(use.gradient).elements()),
-                  kF, {}, {use.gradient})};
+  return {zeroed(b, "zero(gradient part)", use.gradient)};
 }
 
 Ops zero_gradient_ops(Builder& b, const UnitState& state) {

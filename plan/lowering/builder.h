@@ -32,7 +32,15 @@ struct Layout {
   bool sequence_parallel = false;
   // replicas innermost; over one tensor rank or one replica there is no difference
   bool strided = false;
+  // of partitioned layers: that of their stream, with dp, cp and parts its slices of sequences,
+  // tokens and features; ranks do not lie in strides
+  Sequence stream = {};
+  int parts = 1;
   Layout() = default;
+  explicit Layout(const LayerRun& run);
+  [[nodiscard]] bool partitioned() const { return !stream.empty(); }
+  /// The same as a partition of the stream over 2^bits ranks. @pre the degrees are powers of two.
+  [[nodiscard]] Sequence sequence() const;
   explicit Layout(const LayerStrategy& s)
       : tp(s.tp),
         dp(s.dp),
@@ -136,6 +144,8 @@ class Builder {
   /// names: rows add up, trailing dimensions are equal.
   ParameterView view(const UnitUse& use, Names names) const;
   GroupId group(const std::string& name, int size, int stride);
+  GroupId group(const Group& group);
+  RedistributionId redistribution(const Redistribution& r);
   GroupId tensor_group(const Layout& l) { return group("tensor", l.tp, l.tensor_stride()); }
   GroupId context_group(const Layout& l) { return group("context", l.cp, l.token_stride()); }
   SegmentId segment(const SegmentShape& shape);
@@ -179,6 +189,10 @@ class Builder {
   /// dp the size of its data group.
   UnitState unit(const std::string& name, Parameters parameters, const LayerStrategy& strategy,
                  Scope scope);
+  /// Of an operator partitioned by a sequence, per layer: gradients are sums over the devices that
+  /// differ in `summed` id bits.
+  UnitState unit(const std::string& name, Parameters parameters, const Sequence& partition,
+                 std::uint32_t summed);
   UnitUse use(const UnitState& state, const std::string& user);
 
   TemplateId add(std::string name, Ops ops);
@@ -187,6 +201,8 @@ class Builder {
   void quantise(SegmentShape& product, const BufferRef& input, const UnitUse& use) const;
 
  private:
+  /// Declares the persistent state of a unit whose strategy, parameters and groups are known.
+  UnitState add_unit(ParameterUnit unit, Scope scope);
   /// Of prefetch_depth + 1.
   PoolId pool(const std::string& name);
   /// Of kinds behind the first: "decoder ".
@@ -217,6 +233,9 @@ Op with_weights(Op op, const UnitUse& use, Views views);
 Op with_gradient(Op op, const UnitUse& use, Views views);
 /// `to` += `what`. A sum has one phase, wherever it stands.
 Op sum(Builder& b, const Layout& l, std::string name, BufferRef what, BufferRef to);
+/// Flat: a fresh gradient part of zeros; `to` += `what`.
+Op zeroed(Builder& b, std::string name, BufferRef part);
+Op summed(Builder& b, std::string name, BufferRef what, BufferRef to);
 /// A collective of `what`, in place.
 Op collective(Builder& b, Collective kind, const std::string& what, Stream stream, GroupId group,
               BufferRef buffer);

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "base/numbers.h"
-#include "plan/lowering/lower_parts.h"
+#include "plan/lowering/partition_parts.h"
 #include "plan/program/schedule.h"
 
 namespace orrery::plan {
@@ -27,9 +27,9 @@ class Assembler {
       int changes = 0;
       for (const LayerRun& run : stage.runs)
         for (int k = 0; k < run.count; ++k) {
-          const Layout own(run.strategy);
+          const Layout own(run);
           if (own != now) ++changes;
-          blocks.push_back({run.strategy, now, layer++, changes});
+          blocks.push_back({run, now, layer++, changes});
           now = own;
         }
     }
@@ -65,11 +65,11 @@ class Assembler {
   /// A block, and how many changes of layout there are on its stage up to it, the one in front of
   /// it included.
   struct Block {
-    LayerStrategy strategy;
+    LayerRun run;   // of which it is one
     Layout before;  // in which the residual stream comes
     std::int64_t layer = 0;
     int layout_number = 0;
-    Layout layout() const { return Layout(strategy); }
+    Layout layout() const { return Layout(run); }
   };
   /// A call of a pass, with what goes before (gather) and after (sync) it.
   struct Item {
@@ -120,9 +120,13 @@ class Assembler {
     const int kind = program_.spec.kind_of(block.layer);
     const bool reads_companion =
         has_kinds() && program_.spec.runs[as_index(kind)].shape.cross_attention;
-    return templates(kind_name(kind) + "block[" + strategy_tag(block.strategy) +
+    if (!block.run.partition.empty())
+      return templates("block[" + partition_tag(block.run.partition) + "]", kind,
+                       block.layout_number,
+                       [&] { return partition_pair(b_, block.run.partition); });
+    return templates(kind_name(kind) + "block[" + strategy_tag(block.run.strategy) +
                          (reads_companion ? companion_tag(block.layout_number) : "") + "]",
-                     kind, block.layout_number, [&] { return block_pair(b_, block.strategy); });
+                     kind, block.layout_number, [&] { return block_pair(b_, block.run.strategy); });
   }
   const LayerTemplates& embedding() {
     return templates("embedding", 0, 0, [&] { return embedding_pair(b_, plan_.vocabulary); });

@@ -1,6 +1,6 @@
 #include "base/check.h"
 #include "base/numbers.h"
-#include "plan/lowering/lower_parts.h"
+#include "plan/lowering/partition_parts.h"
 
 namespace orrery::plan {
 
@@ -90,6 +90,8 @@ class Move {
 Ops move(Builder& b, const std::string& name, const Layout& from, const Layout& to, BufferRef in,
          BufferRef out) {
   if (from == to) return {};
+  if (from.partitioned() || to.partitioned())
+    return {redistributed_stream(b, name.c_str(), from, to, in, out)};
   return Move(b, name, from, to).ops(in, out);
 }
 

@@ -1,6 +1,7 @@
 #include "plan/partition/partition.h"
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 #include "base/check.h"
@@ -197,9 +198,6 @@ std::span<const Dimension> dimensions_of(Operand operand) {
   }
 }
 
-namespace {
-
-/// From blocks as they lie in (from phase, from step) to those of (to phase, to step).
 std::optional<Move> move_between(const Partition& p, Operand operand, Phase from, int from_step,
                                  Phase to, int to_step) {
   const auto blocks = [&](Phase phase, int step) {
@@ -230,7 +228,14 @@ std::optional<Move> move_between(const Partition& p, Operand operand, Phase from
   return move;
 }
 
-}  // namespace
+std::vector<int> senders_of(const Partition& p, const Move& move) {
+  std::vector<int> senders;
+  const std::uint32_t mask = p.primitive_mask();
+  for (std::uint32_t i = 0; i < 1U << std::popcount(mask); ++i)
+    senders.push_back(
+        as_int(extract_bits(as_u32(move.sender[as_index(deposit_bits(i, mask))]), mask)));
+  return senders;
+}
 
 std::vector<Move> moves(const Partition& p, Phase phase, int step) {
   const int last = p.steps() - 1;
@@ -259,6 +264,30 @@ std::vector<Sequence> sequences(const SequenceSpace& space, int bits) {
   Sequence head;
   extend(space, bits, room, head, all);
   return all;
+}
+
+std::string fault_of(const SequenceSpace& space, const Sequence& sequence, int bits) {
+  int used = 0;
+  std::array<int, kDimensions> split{};
+  for (const Element& e : sequence) {
+    used += e.bits();
+    if (e.k > 0 && !space.primitives)
+      return fmt::format("'{}' is no product of a matrix", to_string(Sequence{e}));
+    for (const Dimension d : {Dimension::kTokens, Dimension::kIn, Dimension::kOut})
+      split[static_cast<std::size_t>(d)] += e.k;
+    if (e.k > 0) continue;
+    if (std::ranges::find(space.dimensions, e.split) == space.dimensions.end())
+      return fmt::format("it has no dimension {}", letter_of(e.split));
+    ++split[static_cast<std::size_t>(e.split)];
+  }
+  if (used != bits) return fmt::format("it takes {} id bits of {}", used, bits);
+  for (std::size_t i = 0; i < space.dimensions.size() && i < space.limits.size(); ++i) {
+    const Dimension d = space.dimensions[i];
+    if (split[static_cast<std::size_t>(d)] > space.limits[i])
+      return fmt::format("{} halves {} times and is to be split {} times", letter_of(d),
+                         space.limits[i], split[static_cast<std::size_t>(d)]);
+  }
+  return "";
 }
 
 }  // namespace orrery::plan

@@ -32,6 +32,7 @@
 ///      the last move of B, W at the start of F and dW at the end of G lie alike.
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -114,6 +115,18 @@ struct Move {
 /// those of the same phase, at the end of B the weights of the next F; in G the sum so far of the
 /// weights' gradient, to where this step's own product is added.
 std::vector<Move> moves(const Partition& partition, Phase phase, int step);
+
+/// The move from where a phase has the blocks of an operand in a step to where another wants them
+/// in one of its own; none where they lie alike. @pre both have every block, primitive by
+/// primitive.
+std::optional<Move> move_between(const Partition& partition, Operand operand, Phase from,
+                                 int from_step, Phase to, int to_step);
+/// A move as an order of the devices that differ in the primitives' id bits alone: the one with
+/// these bits i receives from the one with bits senders[i].
+std::vector<int> senders_of(const Partition& partition, const Move& move);
+
+/// Why a sequence is not one of `bits` bits of the space; empty: it is.
+std::string fault_of(const struct SequenceSpace& space, const Sequence& sequence, int bits);
 
 /// Sequences of `bits` bits that split `dimensions`, in lexicographic order, with P of every size
 /// where `primitives`, each with skews 0 .. `skews` that it has. At most limit[i] bits split

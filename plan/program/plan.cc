@@ -1,10 +1,13 @@
 #include "plan/program/plan.h"
 
+#include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "base/fingerprint.h"
 #include "base/ids.h"
 #include "base/json.h"
+#include "plan/partition/layer_graph.h"
 
 namespace orrery::plan {
 
@@ -53,6 +56,20 @@ int Stage::layers() const {
   return n;
 }
 
+std::span<const std::string_view> partitioned_operators() {
+  static constexpr std::array<std::string_view, kStreamOut> kNames{
+      "stream",     "qkv",           "scores", "softmax",    "values",
+      "projection", "middle_stream", "mlp_in", "activation", "mlp_out"};
+  return kNames;
+}
+
+bool is_partitioned(const Plan& plan) {
+  return std::ranges::any_of(plan.stages, [](const Stage& stage) {
+    return std::ranges::any_of(stage.runs,
+                               [](const LayerRun& run) { return !run.partition.empty(); });
+  });
+}
+
 int token_chunks(const Plan& plan, const model::ModelSpec& model) {
   int rings = 1;
   for (const Stage& stage : plan.stages)
@@ -67,7 +84,7 @@ Plan canonical(Plan plan) {
     std::vector<LayerRun> joined;
     for (const LayerRun& run : stage.runs) {
       if (run.count == 0) continue;
-      if (!joined.empty() && joined.back().strategy == run.strategy) {
+      if (!joined.empty() && joined.back().alike(run)) {
         joined.back().count += run.count;
       } else {
         joined.push_back(run);

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/result.h"
 #include "model/dtype.h"
 #include "model/spec.h"
+#include "plan/partition/partition.h"
 
 namespace orrery::plan {
 
@@ -78,12 +80,25 @@ std::string_view to_string(ContextKind c);
 std::string_view to_string(ShardedOperators o);
 std::string_view to_string(GradReduce g);
 
-/// Layers [first, first + count) of the block stack with one strategy.
+/// How every operator of a layer is partitioned in space and time (plan/partition/partition.h), by
+/// LayerOperator up to the last product (plan/partition/layer_graph.h).
+using LayerPartition = std::vector<Sequence>;
+
+/// Layers [first, first + count) of the block stack with one strategy, or, where `partition` is not
+/// empty, with that in place of it: strategy then is dp alone, over all ranks of the stage.
 struct LayerRun {
   int count = 0;
   LayerStrategy strategy;
+  LayerPartition partition = {};
+  [[nodiscard]] bool alike(const LayerRun& o) const {
+    return strategy == o.strategy && partition == o.partition;
+  }
   bool operator==(const LayerRun&) const = default;
 };
+/// The names that operators have in a plan file, by LayerOperator.
+std::span<const std::string_view> partitioned_operators();
+/// Whether a layer of the plan is partitioned.
+bool is_partitioned(const struct Plan& plan);
 
 struct Stage {
   std::vector<LayerRun> runs;  // in order; sum of counts = blocks of the stage

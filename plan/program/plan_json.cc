@@ -33,6 +33,13 @@ Json strategy_json(const LayerStrategy& s) {
   return json;
 }
 
+Json partition_json(const LayerPartition& partition) {
+  Json json = Json::object();
+  for (std::size_t i = 0; i < partition.size(); ++i)
+    json[std::string(partitioned_operators()[i])] = to_string(partition[i]);
+  return json;
+}
+
 int read_degree(base::Reader& r, std::string_view key) {
   return as_int(r.required_int(key, {1, kMaxWorldSize}));
 }
@@ -62,6 +69,22 @@ LayerStrategy read_strategy(const base::Node& node, std::string what, base::Erro
   return s;
 }
 
+LayerPartition read_partition(const base::Node& node, std::size_t stage, base::ErrorSink& sink) {
+  base::Reader r(node, fmt::format("partition in stage {}", stage), sink);
+  LayerPartition partition;
+  for (const std::string_view name : partitioned_operators()) {
+    base::Result<Sequence> sequence = parse_sequence(r.required_string(name));
+    if (sequence) {
+      partition.push_back(*std::move(sequence));
+    } else {
+      sink.add(std::move(sequence.error().front()).at(r.span(name)));
+      partition.emplace_back();
+    }
+  }
+  r.finish();
+  return partition;
+}
+
 Stage read_stage(const base::Node& node, std::size_t index, base::ErrorSink& sink) {
   base::Reader r(node, fmt::format("stage {}", index), sink);
   Stage stage;
@@ -70,8 +93,11 @@ Stage read_stage(const base::Node& node, std::size_t index, base::ErrorSink& sin
     base::Reader run(item, fmt::format("run {} of stage {}", stage.runs.size(), index), sink);
     LayerRun layer_run;
     layer_run.count = read_degree(run, "count");
-    layer_run.strategy = read_strategy(run.required_object("strategy"),
-                                       fmt::format("strategy in stage {}", index), sink);
+    if (const auto partition = run.optional_object("partition"))
+      layer_run.partition = read_partition(*partition, index, sink);
+    else
+      layer_run.strategy = read_strategy(run.required_object("strategy"),
+                                         fmt::format("strategy in stage {}", index), sink);
     run.finish();
     stage.runs.push_back(layer_run);
     layers += layer_run.count;
@@ -90,7 +116,12 @@ Json to_json(const Plan& plan) {
   for (const Stage& stage : p.stages) {
     Json runs = Json::array();
     for (const LayerRun& run : stage.runs) {
-      runs.push_back({{"count", run.count}, {"strategy", strategy_json(run.strategy)}});
+      Json one = {{"count", run.count}};
+      if (run.partition.empty())
+        one["strategy"] = strategy_json(run.strategy);
+      else
+        one["partition"] = partition_json(run.partition);
+      runs.push_back(std::move(one));
     }
     stages.push_back({{"runs", std::move(runs)}});
   }
@@ -136,6 +167,9 @@ base::Result<Plan> read_plan(const base::Node& root) {
   for (const base::Node& stage : r.required_list("stages")) {
     p.stages.push_back(read_stage(stage, p.stages.size(), sink));
   }
+  for (Stage& stage : p.stages)
+    for (LayerRun& run : stage.runs)
+      if (!run.partition.empty()) run.strategy = {.dp = p.vocabulary.ranks()};
   if (sink.ok() && p.stages.empty())
     r.error("stages", base::ErrorCode::kOutOfRange, "a plan has at least one stage");
   r.finish();

@@ -5,6 +5,7 @@
 
 #include "plan/program/divisors.h"
 #include "plan/program/plan.h"
+#include "plan/program/validate_partition.h"
 
 namespace orrery::plan {
 namespace {
@@ -230,13 +231,17 @@ class PlanValidator {
     check_virtual_stages();
     std::int64_t total = 0;
     int tp = plan_.vocabulary.tp;
+    std::vector<std::pair<std::string, const LayerRun*>> partitioned;
     for (std::size_t i = 0; i < plan_.stages.size(); ++i) {
       std::int64_t layers = 0;
       for (std::size_t k = 0; k < plan_.stages[i].runs.size(); ++k) {
         const LayerRun& run = plan_.stages[i].runs[k];
         const std::string field = fmt::format("stages[{}].runs[{}]", i, k);
         check_range(field + ".count", run.count, 1, model_.layers);
-        check_kinds(field + ".strategy", total + layers, run);
+        if (run.partition.empty())
+          check_kinds(field + ".strategy", total + layers, run);
+        else
+          partitioned.emplace_back(field, &run);
         layers += std::max(run.count, 0);
         check_neighbours(field + ".strategy.tp", tp, run.strategy.tp);
         tp = run.strategy.tp;
@@ -246,6 +251,7 @@ class PlanValidator {
     }
     check_neighbours("vocabulary.tp", tp, plan_.vocabulary.tp);
     check_token_chunks();
+    for (const auto& [field, run] : partitioned) check_partition(field, *run);
     if (!plan_.stages.empty() && total != model_.layers) {
       fault(kInconsistent, fmt::format("the counts of all runs must add up to {}", model_.layers),
             "the stages hold {} layers and model '{}' has {}", total, model_.name, model_.layers);
@@ -263,6 +269,16 @@ class PlanValidator {
         check_layer(fmt::format("{} ({})", field, model_.runs[k].name), run.strategy);
       begin = end;
     }
+  }
+
+  /// @pre degrees in range, else their faults are said already.
+  void check_partition(const std::string& field, const LayerRun& run) {
+    if (!faults_.empty()) return;
+    if (run.strategy != LayerStrategy{.dp = plan_.devices_per_stage()})
+      fault(kInconsistent, "a partition stands in place of a strategy",
+            "{} has a partition, and the strategy {}", field, to_string(run.strategy));
+    base::Diagnostics more = partition_faults(plan_, run, field, model_);
+    faults_.insert(faults_.end(), more.begin(), more.end());
   }
 
   void check_virtual_stages() {

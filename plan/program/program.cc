@@ -21,6 +21,13 @@ std::string_view to_string(BufferCategory c) {
                                                 "communication", "data")[c];
 }
 
+Group Group::of_bits(std::string name, std::uint32_t bits) {
+  if (bits == 0) return {std::move(name)};
+  const std::uint32_t lowest = bits & (~bits + 1), side_by_side = bits / lowest;
+  return {std::move(name), 1 << std::popcount(bits), as_int(lowest),
+          (side_by_side & (side_by_side + 1)) == 0 ? 0 : bits};
+}
+
 std::int64_t BufferDecl::elements() const {
   std::int64_t n = 1;
   for (const std::int64_t extent : shape) n *= extent;
@@ -75,7 +82,17 @@ class ProgramDigest {
   void add(const BufferDecl& b) {
     add_each(b.name, b.category, b.dtype, b.shape, b.scope, b.persistent, b.unit);
   }
-  void add(const Group& g) { add_each(g.name, g.size, g.stride); }
+  void add(const Group& g) {
+    add_each(g.name, g.size, g.stride);
+    if (g.bits != 0) add(g.bits);
+  }
+  void add(const Element& e) { add_each(e.split, e.k, e.skew); }
+  void add(const SlicePlanes& d) { add_each(d.bits, d.planes); }
+  void add(const RedistributedTensor& t) {
+    add_each(t.from, t.to, t.held.dimensions, t.wanted.dimensions, t.extents, t.held_row,
+             t.held_offset, t.wanted_row, t.wanted_offset);
+  }
+  void add(const Redistribution& r) { add_each(r.bits, r.tensors); }
   void add(const model::SegmentShape& s) {
     add_each(s.kind, s.dtype, s.sequences, s.tokens, s.in, s.out, s.heads, s.kv_heads, s.head_dim,
              s.elements, s.norm, s.activation, s.gated, s.bias, s.rotary, s.causal, s.residual,
@@ -87,6 +104,9 @@ class ProgramDigest {
     if (s.format != model::Format::kNone)
       add_each(s.format, s.quantises_input, s.quantises_weights);
     if (s.experts > 0) add_each(s.experts, s.top_k, s.capacity, s.shared);
+    if (s.steps > 1) add(s.steps);
+    if (s.token_bits != 0) add(s.token_bits);
+    if (s.key_bits != 0) add_each(s.key_bits, s.token_bits);
   }
   void add(const LayerStrategy& s) {
     add_each(s.tp, s.dp, s.zero, s.sequence_parallel, s.recompute, s.grad_reduce, s.cp, s.ep,
@@ -97,11 +117,13 @@ class ProgramDigest {
     add_each(p.name, p.shape, p.local_shape, p.shard_dim, p.offset);
     if (p.expert_dim >= 0) add(p.expert_dim);
     if (p.slices > 1) add_each(p.slices, p.slice);
+    if (p.in_dim >= 0) add(p.in_dim);
     add_each(p.init, p.decay, p.uses);
   }
   void add(const ParameterUnit& u) {
     add_each(u.name, u.parameters, u.elements, u.padded, u.strategy, u.data_group, u.shard_group,
              u.replica_group, u.tensor_group);
+    if (u.partitioned()) add(u.partition);
   }
   void add(const ParameterView& v) { add_each(v.offset, v.shape, v.parameters); }
   void add(const Leg& l) { add_each(l.send, l.peer_offset, l.buffer); }
@@ -111,6 +133,8 @@ class ProgramDigest {
              op.dim, op.bytes, op.slice_offset, op.slice_elements, op.slice_group, op.sections,
              op.legs, op.reads, op.writes, op.updates, op.frees, op.acquire, op.release);
     if (op.pieces > 1) add_each(op.pieces, op.piece);
+    if (!op.senders.empty()) add(op.senders);
+    if (op.redistribution) add(op.redistribution);
   }
   void add(const Template& t) { add_each(t.name, t.ops); }
   void add(const Node& n) {
@@ -134,6 +158,7 @@ class ProgramDigest {
 
 std::string Program::fingerprint() const {
   ProgramDigest digest;
+  if (!redistributions.empty()) digest.add(redistributions);
   digest.add_each(std::string("orrery.program/1"), model, plan_fingerprint, spec.fingerprint(),
                   precision, sequence, global_batch, micro_batches, world_size, devices_per_stage,
                   buffers, groups, segments, units, pools, templates, classes);

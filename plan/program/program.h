@@ -18,6 +18,7 @@
 ///    receive) starts when its peer has reached the matching leg (rendezvous); all legs of one
 ///    exchange are posted at once;
 ///  * a buffer instance lives from the operation that first writes it to the one that frees it.
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,6 +27,7 @@
 #include "base/ids.h"
 #include "model/profile.h"
 #include "model/segment.h"
+#include "plan/partition/redistribution.h"
 #include "plan/program/plan.h"
 
 namespace orrery::plan {
@@ -36,6 +38,7 @@ using SegmentId = base::Id<struct SegmentTag>;
 using TemplateId = base::Id<struct TemplateTag>;
 using UnitId = base::Id<struct UnitTag>;
 using PoolId = base::Id<struct PoolTag>;
+using RedistributionId = base::Id<struct RedistributionTag>;
 using model::Collective;
 using model::Phase;
 
@@ -105,6 +108,9 @@ struct Parameter {
   // dimension split over tp; -1: replicated on every tensor rank
   int shard_dim = -1;
   int expert_dim = -1;  // dimension split over ep: experts; -1: none
+  // of a partitioned operator: shard_dim is cut into the slices of its output features, this one
+  // into those of its input features; -1: none
+  int in_dim = -1;
   // columns of a matrix, cut on each tensor rank into equal slices: local_shape holds this one
   // alone
   int slices = 1, slice = 0;
@@ -112,7 +118,8 @@ struct Parameter {
   Init init = Init::kNormal;
   bool decay = true;       // AdamW weight decay applies (matrices only)
   bool quantised = false;  // of a product that multiplies below the compute type, where one does
-  // gradient contributions per micro-batch (2: tied embedding and head in one stage)
+  // gradient contributions per micro-batch (2: tied embedding and head in one stage; of a
+  // partitioned product one a temporal step)
   int uses = 1;
 };
 
@@ -134,18 +141,41 @@ struct ParameterUnit {
   GroupId shard_group;    // size strategy.shard_ranks(), stride of the data group
   GroupId replica_group;  // size of the data group / size of the shard group, across
   GroupId tensor_group;   // size tp, stride 1
+  // of a partitioned operator: a rank owns the slices that its place in the stage, as a device,
+  // has when the forward starts; the data group splits what gradients are sums over
+  Sequence partition = {};
+  [[nodiscard]] bool partitioned() const { return !partition.empty(); }
 };
 
 /// Ranks {base + i * stride, i < size}, base = rank - ((rank / stride) % size) * stride; ranks are
 /// numbered over the world. Sizes and strides are symbolic for the whole class: "my data-parallel
-/// group".
+/// group". Where no stride tells them apart, ranks that differ in `bits` of their number alone, in
+/// ascending order: stages then are of a power of two of ranks.
 struct Group {
-  // "tensor", "data", "shard", "replica", "reshard", "tied", "expert", "expert data"
+  // "tensor", "data", "shard", "replica", "reshard", "tied", "expert", "expert data", "partition"
   std::string name;
   int size = 1;
-  int stride = 1;
-  [[nodiscard]] int base(int rank) const { return rank - ((rank / stride) % size) * stride; }
-  [[nodiscard]] int index(int rank) const { return (rank / stride) % size; }
+  int stride = 1;          // with bits: the lowest of them
+  std::uint32_t bits = 0;  // 0: by size and stride
+  /// By id bits, as size and stride where these say the same.
+  static Group of_bits(std::string name, std::uint32_t bits);
+  [[nodiscard]] int base(int rank) const {
+    if (bits != 0) return as_int(as_u32(rank) & ~bits);
+    return rank - ((rank / stride) % size) * stride;
+  }
+  [[nodiscard]] int index(int rank) const {
+    if (bits != 0) return as_int(extract_bits(as_u32(rank), bits));
+    return (rank / stride) % size;
+  }
+  /// The i-th of the group that begins at `first`.
+  [[nodiscard]] int member(int first, int i) const {
+    return first + (bits != 0 ? as_int(deposit_bits(as_u32(i), bits)) : i * stride);
+  }
+  /// Ranks of a block that groups tile.
+  [[nodiscard]] int span() const { return bits != 0 ? 1 << std::bit_width(bits) : size * stride; }
+  [[nodiscard]] bool same_ranks(const Group& o) const {
+    return size == o.size && stride == o.stride && bits == o.bits;
+  }
   bool operator==(const Group&) const = default;
 };
 
@@ -176,7 +206,7 @@ struct Op {
   // kCompute: operands in the order of the table in model/segment.h.
   SegmentId segment;
   Phase phase = Phase::kF;
-  int temporal_step = 0;
+  int temporal_step = 0;  // of a partitioned product: all but the first update what is there
   // of a product and of the collective of the tensor group beside it: only piece `piece` of
   // `pieces` of the tokens that each tensor rank has between products takes part. A buffer of one
   // piece is read and written in full; of one that holds all pieces the operation takes its own,
@@ -197,10 +227,13 @@ struct Op {
   // nccl-tests. slice_elements > 0: only that range of the (flat) buffer takes part. slice_group:
   // only the slice that this rank owns in that group, index(rank) of its `size` equal ones.
   // point_to_point is a ring shift: every rank reads a block, sends it to the next rank of the
-  // group (the last one to the first) and writes what comes from the rank before. all_to_all along
+  // group (the last one to the first) and writes what comes from the rank before; with `senders`
+  // the one of index i writes what the one of index senders[i] sends. all_to_all along
   // `dim` 0 trades blocks; along 1 or 2 it trades tokens for features (Ulysses): the ranks split
   // `dim` among them and join the other one of the two; features are several sections side by side
-  // (q, k, v), each split alike.
+  // (q, k, v), each split alike. With a `redistribution` all_to_all is a change of layout of all
+  // devices of the stage, from the reads' to the writes', and bytes are the most that a rank
+  // receives of others.
   Collective collective = Collective::kAllReduce;
   GroupId group;
   Reduce reduce = Reduce::kSum;
@@ -210,6 +243,8 @@ struct Op {
   std::optional<GroupId> slice_group;
   // all_to_all: features of each, over all ranks; none: one section
   std::vector<std::int64_t> sections;
+  std::vector<int> senders;  // a permutation
+  std::optional<RedistributionId> redistribution;
 
   // kExchange
   std::vector<Leg> legs;
@@ -294,6 +329,7 @@ struct Program {
   base::IdVector<SegmentId, model::SegmentShape> segments;
   base::IdVector<UnitId, ParameterUnit> units;
   base::IdVector<PoolId, Pool> pools;
+  base::IdVector<RedistributionId, Redistribution> redistributions;
   base::IdVector<TemplateId, Template> templates;
   std::vector<RankClass> classes;  // by stage
 

@@ -209,13 +209,13 @@ class CellStep {
     }
     if (crossings_[cell] == kNone) {
       crossings_[cell] = as_u32(built_.step.crossings.size());
-      built_.step.crossings.push_back({{members.begin(), members.end()},
-                                       jobs_[job_].program->groups[p.op->group],
-                                       p.op->collective,
-                                       p.op->bytes,
-                                       p.stream,
-                                       p.op->pieces > 1,
-                                       transfer});
+      built_.step.crossings.push_back({.classes = {members.begin(), members.end()},
+                                       .group = jobs_[job_].program->groups[p.op->group],
+                                       .collective = p.op->collective,
+                                       .bytes = p.op->bytes,
+                                       .stream = p.stream,
+                                       .in_pieces = p.op->pieces > 1,
+                                       .transfer = transfer});
     }
     p.crossing = crossings_[cell];
   }

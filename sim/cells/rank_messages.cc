@@ -1,9 +1,13 @@
 #include "sim/cells/rank_messages.h"
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 
 #include "base/check.h"
 #include "base/numbers.h"
+#include "plan/program/messages.h"
+#include "sim/network/class_loads.h"
 
 namespace orrery::sim {
 void add_up(std::vector<costmodel::LinkLoad>& links) {
@@ -35,20 +39,58 @@ RankMessages::RankMessages(const plan::Program& program, const costmodel::CostMo
 
 RankMessages::Kind RankMessages::kind_of(const plan::Op& op) const {
   const plan::Group& group = program_.groups[op.group];
-  return {as_int(op.collective),          group.size,        group.stride,
-          cost_.wire_bytes(program_, op), as_int(op.stream), op.pieces > 1 ? 1 : 0};
+  return {as_int(op.collective),
+          group.size,
+          group.stride,
+          group.bits,
+          cost_.wire_bytes(program_, op),
+          as_int(op.stream),
+          op.pieces > 1 ? 1 : 0,
+          plan::states_messages(op) ? &op : nullptr};
 }
 
 RankMessages::Kind RankMessages::kind_of(const plan::Op& op, const plan::Leg& leg) const {
   return {-1,
           0,
           leg.peer_offset,
+          0,
           program_.buffers[leg.buffer.buffer].bytes(),
           as_int(op.stream),
-          as_int(&leg - op.legs.data())};
+          as_int(&leg - op.legs.data()),
+          nullptr};
+}
+
+/// The message of a group that begins with the lowest rank of it, made when first asked for.
+Message& RankMessages::of_group(std::uint32_t kind, const plan::Group& group, int rank) {
+  const auto fresh = as_u32(messages_.size());
+  const std::uint32_t at =
+      index_.try_emplace({kind, as_u32(group.base(rank))}, fresh).first->second;
+  if (at == fresh) messages_.push_back({.kind = kind, .ranks = {}, .transfer = {}});
+  return messages_[at];
+}
+
+/// One that states who sends to whom: each rank's part is what it sends.
+void RankMessages::add_stated(const plan::RankClass& stage, const plan::Op& op) {
+  const plan::Group& group = program_.groups[op.group];
+  const std::uint32_t kind = number_of(kinds_, kind_of(op));
+  const plan::Messages all = plan::messages_of(program_, op, stage);
+  const auto transfer = [&](std::span<const plan::Message> sent) {
+    return stated_transfer(program_, cost_, op, all, sent);
+  };
+  const costmodel::Transfer whole = transfer(all.all);
+  for (int rank = stage.first_rank; rank < stage.first_rank + stage.count; ++rank) {
+    Message& message = of_group(kind, group, rank);
+    if (std::ranges::find(message.ranks, as_u32(rank)) != message.ranks.end()) continue;
+    message.ranks.push_back(as_u32(rank));
+    std::vector<plan::Message> sent;
+    std::ranges::copy_if(all.all, std::back_inserter(sent),
+                         [&](const plan::Message& m) { return m.from == rank; });
+    if (!sent.empty() || all.all.empty()) add_part(message, transfer(sent), whole, false);
+  }
 }
 
 void RankMessages::add_collective(const plan::RankClass& stage, const plan::Op& op) {
+  if (plan::states_messages(op)) return add_stated(stage, op);
   const plan::Group& group = program_.groups[op.group];
   const std::uint32_t kind = number_of(kinds_, kind_of(op));
   const costmodel::CollectivePrices& prices = cost_.communication();
@@ -64,11 +106,7 @@ void RankMessages::add_collective(const plan::RankClass& stage, const plan::Op& 
   };
   const costmodel::Transfer whole = of_ranks(stage.first_rank, stage.count);
   for (int rank = stage.first_rank; rank < stage.first_rank + stage.count; ++rank) {
-    const auto fresh = as_u32(messages_.size());
-    const std::uint32_t at =
-        index_.try_emplace({kind, as_u32(group.base(rank))}, fresh).first->second;
-    if (at == fresh) messages_.push_back({.kind = kind, .ranks = {}, .transfer = {}});
-    Message& message = messages_[at];
+    Message& message = of_group(kind, group, rank);
     const auto member = as_u32(rank);
     if (std::ranges::find(message.ranks, member) != message.ranks.end()) continue;
     message.ranks.push_back(member);

@@ -44,10 +44,13 @@ class RankMessages {
 
  private:
   /// What tells messages apart but their ranks: operation (-1: exchange), group size, stride or
-  /// rank distance, bytes, stream, index of the leg.
-  using Kind = std::tuple<int, int, int, std::int64_t, int, int>;
+  /// rank distance, id bits, bytes, stream, index of the leg; the operation where it states its
+  /// messages itself.
+  using Kind = std::tuple<int, int, int, std::uint32_t, std::int64_t, int, int, const plan::Op*>;
   [[nodiscard]] Kind kind_of(const plan::Op& op) const;
   [[nodiscard]] Kind kind_of(const plan::Op& op, const plan::Leg& leg) const;
+  Message& of_group(std::uint32_t kind, const plan::Group& group, int rank);
+  void add_stated(const plan::RankClass& stage, const plan::Op& op);
   void add_collective(const plan::RankClass& stage, const plan::Op& op);
   void add_exchange(const plan::RankClass& stage, const plan::Op& op, const plan::Leg& leg);
   void add_part(Message& message, const costmodel::Transfer& part, const costmodel::Transfer& stage,

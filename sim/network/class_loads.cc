@@ -28,7 +28,8 @@ std::vector<RankBlocks> ClassLoads::blocks() const {
       case plan::OpKind::kExchange:
         return std::ranges::all_of(
             op.legs, [&](const plan::Leg& leg) { return blocks.front().repeats(leg.peer_offset); });
-      case plan::OpKind::kCollective: return blocks.front().repeats(program_.groups[op.group]);
+      case plan::OpKind::kCollective:
+        return !plan::states_messages(op) && blocks.front().repeats(program_.groups[op.group]);
     }
     return false;
   };
@@ -39,7 +40,7 @@ std::vector<RankBlocks> ClassLoads::blocks() const {
 
 const PathLoads& ClassLoads::loads(costmodel::Pattern pattern, const plan::Group& group,
                                    std::uint32_t c) {
-  const auto [at, fresh] = known_.try_emplace({pattern, group.size, group.stride, c});
+  const auto [at, fresh] = known_.try_emplace({pattern, group.size, group.stride, group.bits, c});
   if (!fresh) return at->second;
   const plan::RankClass& k = program_.classes[c];
   const costmodel::CollectivePaths& paths = cost_.communication().paths();
@@ -48,11 +49,31 @@ const PathLoads& ClassLoads::loads(costmodel::Pattern pattern, const plan::Group
                                              costmodel::Senders::kOfClass);
 }
 
+costmodel::Transfer stated_transfer(const plan::Program& program, const costmodel::CostModel& cost,
+                                    const plan::Op& op, const plan::Messages& all,
+                                    std::span<const plan::Message> sent) {
+  if (!all.all.empty()) {
+    const costmodel::CollectivePrices& prices = cost.communication();
+    return prices.exchange(1, cost.wire_bytes(program, op),
+                           prices.paths().loads(sent, all.unit_bytes, all.units));
+  }
+  model::SegmentShape copy;
+  copy.kind = model::SegmentKind::kSlice;
+  copy.dtype = program.buffers[op.writes.front().buffer].dtype;
+  for (const plan::BufferRef& ref : op.writes)
+    copy.elements += program.buffers[ref.buffer].elements();
+  return {.latency_ps = cost.segment_ps(copy, plan::Phase::kF)};
+}
+
 costmodel::Transfer ClassLoads::collective(const plan::Op& op, std::int64_t bytes,
                                            std::uint32_t c) {
   const plan::Group& group = program_.groups[op.group];
   if (group.size <= 1) return {};
   const costmodel::CollectivePrices& prices = cost_.communication();
+  if (plan::states_messages(op)) {
+    const plan::Messages m = plan::messages_of(program_, op, program_.classes[c]);
+    return stated_transfer(program_, cost_, op, m, m.all);
+  }
   const costmodel::Pattern usual = costmodel::CollectivePrices::usual_pattern(op.collective);
   const costmodel::RunsAs how =
       prices.runs_as(op.collective, group, bytes, loads(usual, group, c), op.pieces > 1);
@@ -62,7 +83,7 @@ costmodel::Transfer ClassLoads::collective(const plan::Op& op, std::int64_t byte
 costmodel::Transfer ClassLoads::exchange(std::uint32_t c, int peer_offset, std::int64_t bytes) {
   if (peer_offset == 0) return {};
   const costmodel::CollectivePrices& prices = cost_.communication();
-  const auto [at, fresh] = known_.try_emplace({costmodel::Pattern::kShift, 0, peer_offset, c});
+  const auto [at, fresh] = known_.try_emplace({costmodel::Pattern::kShift, 0, peer_offset, 0, c});
   const plan::RankClass& k = program_.classes[c];
   if (fresh)
     at->second = folded() ? prices.paths().loads(peer_offset, blocks_[c])

@@ -10,14 +10,22 @@
 /// They are left out, so that cost does not grow with the number of hosts.
 #include <cstdint>
 #include <map>
+#include <span>
 #include <tuple>
 #include <vector>
 
 #include "costmodel/collectives/rank_blocks.h"
 #include "costmodel/cost_model.h"
+#include "plan/program/messages.h"
 #include "plan/program/program.h"
 
 namespace orrery::sim {
+
+/// Of an operation that states its messages, `sent` of `all` of them: a unit of each on its way at
+/// a common rate. What stays at home is copied, where nothing else is done.
+costmodel::Transfer stated_transfer(const plan::Program& program, const costmodel::CostModel& cost,
+                                    const plan::Op& op, const plan::Messages& all,
+                                    std::span<const plan::Message> sent);
 
 class ClassLoads {
  public:
@@ -34,8 +42,8 @@ class ClassLoads {
   /// What they send in a pattern. The reference lives as long as this object.
   const costmodel::PathLoads& loads(costmodel::Pattern pattern, const plan::Group& group,
                                     std::uint32_t c);
-  // size and stride (exchange: 0 and offset), class
-  using Key = std::tuple<costmodel::Pattern, int, int, std::uint32_t>;
+  // size, stride and bits (exchange: 0 and offset), class
+  using Key = std::tuple<costmodel::Pattern, int, int, std::uint32_t, std::uint32_t>;
   [[nodiscard]] std::vector<costmodel::RankBlocks> blocks() const;
 
   const plan::Program& program_;

@@ -20,7 +20,7 @@ bool leaves_host(const plan::Program& program, const plan::Op& op, int rank,
                                [&](const plan::Leg& leg) { return away(rank + leg.peer_offset); });
   }
   const plan::Group& group = program.groups[op.group];
-  const int first = group.base(rank), last = first + (group.size - 1) * group.stride;
+  const int first = group.base(rank), last = group.member(first, group.size - 1);
   return away(first) || away(last);
 }
 

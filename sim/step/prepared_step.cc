@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/numbers.h"
 #include "plan/program/memory.h"
+#include "plan/program/messages.h"
 #include "plan/program/stream_refs.h"
 #include "sim/network/class_loads.h"
 
@@ -214,8 +215,13 @@ class Preparation {
           op.name, k.stage, group.name, group.size, group.stride, program_.world_size);
       return;
     }
-    const Crossing made{{members.begin(), members.end()}, group,    op.collective,
-                        cost_.wire_bytes(program_, op),   p.stream, op.pieces > 1};
+    const Crossing made{.classes = {members.begin(), members.end()},
+                        .group = group,
+                        .collective = op.collective,
+                        .bytes = cost_.wire_bytes(program_, op),
+                        .stream = p.stream,
+                        .in_pieces = op.pieces > 1,
+                        .stated = plan::states_messages(op) ? &op : nullptr};
     const auto alike = [&](const Crossing& x) { return x.same(made); };
     if (members.size() > 1) {
       const auto at = std::ranges::find_if(step_.crossings, alike);
@@ -246,10 +252,10 @@ class Preparation {
   [[nodiscard]] std::set<std::uint32_t> members_of(const plan::Group& group,
                                                    std::uint32_t c) const {
     const plan::RankClass& k = program_.classes[c];
-    const int first = group.base(k.first_rank), last = first + (group.size - 1) * group.stride;
+    const int first = group.base(k.first_rank), last = group.member(first, group.size - 1);
     if (first >= k.first_rank && last < k.first_rank + k.count) return {c};
     std::set<std::uint32_t> members;
-    for (int rank = first; rank <= last; rank += group.stride) members.insert(class_at(rank));
+    for (int i = 0; i < group.size; ++i) members.insert(class_at(group.member(first, i)));
     return members;
   }
 

@@ -72,11 +72,13 @@ struct Crossing {
   plan::Collective collective = plan::Collective::kAllReduce;
   std::int64_t bytes = 0;
   std::uint8_t stream = 0;
-  bool in_pieces = false;  // beside a product
+  bool in_pieces = false;            // beside a product
+  const plan::Op* stated = nullptr;  // that states its messages: like no other
   FlowNetwork::TransferIndex transfer = kNone;
   [[nodiscard]] bool same(const Crossing& o) const {
     return group == o.group && collective == o.collective && bytes == o.bytes &&
-           stream == o.stream && in_pieces == o.in_pieces && classes == o.classes;
+           stream == o.stream && in_pieces == o.in_pieces && stated == o.stated &&
+           classes == o.classes;
   }
 };
 

@@ -32,12 +32,12 @@ SUB_ROOMS = {
         "picture": {"graph", "."},
     },
     "plan": {
-        "program": set(),
-        "lowering": {"program"},
+        "partition": set(),
+        "program": {"partition"},
+        "lowering": {"partition", "program"},
         "check": {"program"},
         "import": {"program"},
         "export": {"program", "import"},
-        "partition": set(),
     },
     "costmodel": {
         "compute": set(),

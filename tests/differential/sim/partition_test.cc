@@ -1,0 +1,85 @@
+// A partitioned layer on the clock against the closed form of search/partition.
+#include <gtest/gtest.h>
+
+#include "base/numbers.h"
+#include "plan/lowering/lower.h"
+#include "plan/partition/layer_graph.h"
+#include "search/partition/partition_search.h"
+#include "sim/simulate.h"
+#include "topologies/topology.h"
+
+namespace orrery::sim {
+namespace {
+
+using Texts = std::array<const char*, 10>;  // by plan::LayerOperator
+
+constexpr std::int64_t kSequences = 8, kTokens = 1024;
+
+model::ModelSpec layers_of(std::int64_t layers) {
+  model::ModelSpec m = model::find_model("llama-2-7b").value();
+  m.layers = layers;
+  return m;
+}
+
+costmodel::CostModel cost_of(const model::ModelSpec& m) {
+  // In turn: what closed forms take one after the other.
+  const model::Profile profile{.name = "in turn", .overlaps = false};
+  return costmodel::CostModel::make(
+             m, topologies::catalog_topology("dgx-a100", 1).value(), profile,
+             {.precision = model::Precision::kFloat32, .sequence = kTokens, .library = {}})
+      .value();
+}
+
+std::vector<plan::Sequence> sequences_of(const Texts& texts) {
+  std::vector<plan::Sequence> all;
+  for (const char* text : texts) all.push_back(plan::parse_sequence(text).value());
+  return all;
+}
+
+/// Forward and backward of so many layers, what updates their state aside.
+std::int64_t simulated_ps(std::int64_t layers, const Texts& texts) {
+  const model::ModelSpec m = layers_of(layers);
+  const plan::Plan plan{.model = m.name,
+                        .model_fingerprint = m.fingerprint(),
+                        .cluster = "dgx-a100",
+                        .precision = model::Precision::kFloat32,
+                        .sequence = kTokens,
+                        .global_batch = kSequences,
+                        .stages = {{.runs = {{.count = as_int(layers),
+                                              .strategy = {.dp = 8},
+                                              .partition = sequences_of(texts)}}}},
+                        .vocabulary = {.dp = 8}};
+  const auto program = plan::lower(plan, m);
+  EXPECT_TRUE(program) << base::to_string(program.error());
+  const SimReport report = simulate(*program, cost_of(m)).value();
+  return report.step_time_ps - report.stages.front().parts[as_index(TimePart::kOptimizer)];
+}
+
+std::int64_t layer_ps(const Texts& texts) {
+  return simulated_ps(3, texts) - simulated_ps(2, texts);
+}
+
+double ratio(const Texts& texts) {
+  const costmodel::CostModel cost = cost_of(layers_of(2));
+  const auto search = search::PartitionSearch::make(
+      cost, {.bits = 3, .sequences = kSequences, .tokens = kTokens, .skews = 1});
+  const auto given = search.value().given(sequences_of(texts));
+  EXPECT_TRUE(given.has_value());
+  return real(layer_ps(texts)) / real(given->time_ps);
+}
+
+// Alike but for what docs/models/partition.md names.
+TEST(PartitionedLayer, TakesAboutAsLongAsItsClosedForm) {
+  const Texts whole{"B,B,B", "B,B,B", "B,B,B", "B,B,B", "B,B,B",
+                    "B,B,B", "B,B,B", "B,B,B", "B,B,B", "B,B,B"};
+  const Texts tensor{"R,R,R", "K,K,K", "H,H,H", "H,H,H", "H,H,H",
+                     "N,N,N", "R,R,R", "K,K,K", "K,K,K", "N,N,N"};
+  const Texts primitives{"B,M,M",  "K,P2x2", "B,H,H",  "B,H,H", "B,H,H",
+                         "N,P2x2", "B,M,M",  "K,P2x2", "B,M,K", "N,P2x2"};
+  EXPECT_NEAR(ratio(whole), 1, 0.01);
+  EXPECT_NEAR(ratio(tensor), 1, 0.01);
+  EXPECT_NEAR(ratio(primitives), 1, 0.02);
+}
+
+}  // namespace
+}  // namespace orrery::sim

@@ -6,6 +6,7 @@
 
 #include "base/numbers.h"
 #include "executor/state/state.h"
+#include "plan/program/messages.h"
 
 namespace orrery::executor {
 
@@ -102,8 +103,14 @@ std::int64_t Interpreter::shard_begin(plan::UnitId id, std::int64_t elements) co
 base::Result<void> Interpreter::open_channels() {
   std::set<std::pair<plan::GroupId, plan::Stream>> used;
   for (const Step& step : steps_) {
-    if (step.op->kind == plan::OpKind::kCollective) used.emplace(step.op->group, step.op->stream);
+    if (step.op->kind == plan::OpKind::kCollective && !plan::states_messages(*step.op))
+      used.emplace(step.op->group, step.op->stream);
   }
+  for (const Step& step : steps_)
+    if (step.op->redistribution)
+      redistributors_.try_emplace(*step.op->redistribution,
+                                  program_.redistributions[*step.op->redistribution],
+                                  class_.first_rank, communicator_.rank());
   channels_.assign(program_.groups.size(), std::vector<Channel>(plan::kStreams));
   for (const auto& [group, stream] : used) {
     TRY(channels_[group.raw()][as_index(stream)],
@@ -144,6 +151,7 @@ at::Tensor Interpreter::make_persistent(const plan::BufferDecl& decl, std::int64
       .begin = begin,
       .end = begin + n,
       .tensor_index = program_.groups[unit.tensor_group].index(communicator_.rank()),
+      .device = local_rank_,
       .layer = layer};
   initial_parameters(unit, range, context_.seed, program_.spec.layers, values);
   made.copy_(at::from_blob(values.data(), {n}, at::TensorOptions().dtype(at::kFloat)));

@@ -9,6 +9,7 @@
 /// plan::check: a send never blocks the rank that posts it before its peer could have reached the
 /// one before it on the same stream.
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "executor/runtime/site.h"
 #include "executor/segments/segments.h"
 #include "executor/state/data.h"
+#include "executor/transport/redistribution.h"
 #include "plan/program/expand.h"
 #include "plan/program/trace.h"
 
@@ -64,6 +66,7 @@ class Interpreter {
   base::Result<void> run(const Step& step);
   base::Result<void> compute(const Step& step);
   base::Result<void> collective(const Step& step);
+  base::Result<void> redistribution(const Step& step);
   base::Result<void> collective_piece(const Step& step, const Channel& channel);
   /// View of an operation's piece: of a tensor rank's tokens (`ranks` 1), or of those of all.
   static at::Tensor piece_of(const at::Tensor& all, const plan::Op& op, std::int64_t ranks);
@@ -90,6 +93,7 @@ class Interpreter {
   bool reports_loss_ = false;
   std::vector<std::vector<Channel>> channels_;      // by group, by stream
   std::vector<std::unique_ptr<Transfer>> pending_;  // by stream
+  std::map<plan::RedistributionId, Redistributor> redistributors_;
   RotaryTables rotary_;
   SegmentContext context_;
 

@@ -170,8 +170,23 @@ base::Result<void> Interpreter::collective_piece(const Step& step, const Channel
   return {};
 }
 
+base::Result<void> Interpreter::redistribution(const Step& step) {
+  const plan::Op& op = *step.op;
+  std::vector<at::Tensor> from, to;
+  for (const plan::BufferRef& ref : op.reads) from.push_back(tensor(ref, step));
+  const CategoryScope scope(site_.allocator, program_.buffers[op.writes.front().buffer].category);
+  for (const plan::BufferRef& ref : op.writes) {
+    const plan::BufferDecl& decl = program_.buffers[ref.buffer];
+    to.push_back(empty(decl.shape, decl.dtype, site_.device));
+  }
+  TRY_VOID(redistributors_.at(*op.redistribution).run(communicator_, as_int(op.stream), from, to));
+  for (std::size_t i = 0; i < to.size(); ++i) tensor(op.writes[i], step) = std::move(to[i]);
+  return {};
+}
+
 base::Result<void> Interpreter::collective(const Step& step) {
   const plan::Op& op = *step.op;
+  if (op.redistribution) return redistribution(step);
   const Channel& channel = channels_[op.group.raw()][as_index(op.stream)];
   if (op.pieces > 1) return collective_piece(step, channel);
   const auto part_of_flat = [&](at::Tensor t) {
@@ -206,7 +221,11 @@ base::Result<void> Interpreter::collective(const Step& step) {
       TRY_VOID(communicator_.reduce_scatter(channel, in, out, op.dim));
       break;
     case Collective::kAllToAll: TRY_VOID(all_to_all(communicator_, channel, op, in, out)); break;
-    case Collective::kPointToPoint: TRY_VOID(communicator_.shift(channel, in, out)); break;
+    case Collective::kPointToPoint:
+      TRY_VOID(op.senders.empty()
+                   ? communicator_.shift(channel, in, out)
+                   : shift_by_senders(communicator_, program_.groups[op.group], op, in, out));
+      break;
     case Collective::kAllReduce:
     case Collective::kBroadcast: ORRERY_CHECK(false, "'{}' does not write a new buffer", op.name);
   }

@@ -17,6 +17,7 @@ inline at::Tensor rows_of(const at::Tensor& tensor) { return tensor.view({-1, te
 using Kernel = void(const SegmentShape&, Phase, Operands&, SegmentContext&);
 Kernel embedding, position_add, norm, linear, residual, activation;
 Kernel attention, attention_split, attention_block, attention_merge;
+Kernel bias, norm_sums, norm_apply, scores, softmax, values;
 Kernel loss_max, loss_sum, loss;
 Kernel slice, zero_gradient, accumulate, adamw;
 

@@ -37,36 +37,44 @@ base::Result<void> load(const SegmentShape& s, Operands& operands, SegmentContex
 constexpr unsigned bit(Phase phase) { return 1U << static_cast<unsigned>(phase); }
 constexpr unsigned kForward = bit(Phase::kF),
                    kEvery = kForward | bit(Phase::kB) | bit(Phase::kG) | bit(Phase::kBG),
-                   kNotB = kEvery & ~bit(Phase::kB), kNotG = kEvery & ~bit(Phase::kG);
+                   kNotB = kEvery & ~bit(Phase::kB), kNotG = kEvery & ~bit(Phase::kG),
+                   kNotBG = kEvery & ~bit(Phase::kBG);
 
 struct Segment {
   SegmentKind kind;
   unsigned phases;
   kernels::Kernel* kernel;  // null: load()
 };
-constexpr Segment kSegments[] = {{SegmentKind::kLoadTokens, kForward, nullptr},
-                                 {SegmentKind::kLoadTargets, kForward, nullptr},
-                                 {SegmentKind::kEmbedding, kNotB, kernels::embedding},
-                                 {SegmentKind::kPositionAdd, kNotB, kernels::position_add},
-                                 {SegmentKind::kNorm, kEvery, kernels::norm},
-                                 {SegmentKind::kQkv, kEvery, kernels::linear},
-                                 {SegmentKind::kProjection, kEvery, kernels::linear},
-                                 {SegmentKind::kMlpIn, kEvery, kernels::linear},
-                                 {SegmentKind::kMlpOut, kEvery, kernels::linear},
-                                 {SegmentKind::kLogits, kEvery, kernels::linear},
-                                 {SegmentKind::kAttention, kNotG, kernels::attention},
-                                 {SegmentKind::kAttentionSplit, kNotG, kernels::attention_split},
-                                 {SegmentKind::kAttentionBlock, kNotG, kernels::attention_block},
-                                 {SegmentKind::kAttentionMerge, kForward, kernels::attention_merge},
-                                 {SegmentKind::kResidual, kNotB, kernels::residual},
-                                 {SegmentKind::kActivation, kNotG, kernels::activation},
-                                 {SegmentKind::kLossMax, kForward, kernels::loss_max},
-                                 {SegmentKind::kLossSum, kForward, kernels::loss_sum},
-                                 {SegmentKind::kLoss, kNotG, kernels::loss},
-                                 {SegmentKind::kSlice, kForward, kernels::slice},
-                                 {SegmentKind::kZeroGradient, kEvery, kernels::zero_gradient},
-                                 {SegmentKind::kAccumulate, kEvery, kernels::accumulate},
-                                 {SegmentKind::kAdamW, kEvery, kernels::adamw}};
+constexpr Segment kSegments[] = {
+    {SegmentKind::kLoadTokens, kForward, nullptr},
+    {SegmentKind::kLoadTargets, kForward, nullptr},
+    {SegmentKind::kEmbedding, kNotB, kernels::embedding},
+    {SegmentKind::kPositionAdd, kNotB, kernels::position_add},
+    {SegmentKind::kNorm, kEvery, kernels::norm},
+    {SegmentKind::kQkv, kEvery, kernels::linear},
+    {SegmentKind::kProjection, kEvery, kernels::linear},
+    {SegmentKind::kMlpIn, kEvery, kernels::linear},
+    {SegmentKind::kMlpOut, kEvery, kernels::linear},
+    {SegmentKind::kLogits, kEvery, kernels::linear},
+    {SegmentKind::kAttention, kNotG, kernels::attention},
+    {SegmentKind::kAttentionSplit, kNotG, kernels::attention_split},
+    {SegmentKind::kAttentionBlock, kNotG, kernels::attention_block},
+    {SegmentKind::kAttentionMerge, kForward, kernels::attention_merge},
+    {SegmentKind::kResidual, kNotB, kernels::residual},
+    {SegmentKind::kActivation, kNotG, kernels::activation},
+    {SegmentKind::kLossMax, kForward, kernels::loss_max},
+    {SegmentKind::kLossSum, kForward, kernels::loss_sum},
+    {SegmentKind::kLoss, kNotG, kernels::loss},
+    {SegmentKind::kBias, kForward | bit(Phase::kG), kernels::bias},
+    {SegmentKind::kNormSums, kForward | bit(Phase::kB), kernels::norm_sums},
+    {SegmentKind::kNormApply, kEvery, kernels::norm_apply},
+    {SegmentKind::kScores, kNotBG, kernels::scores},
+    {SegmentKind::kSoftmax, kForward | bit(Phase::kB), kernels::softmax},
+    {SegmentKind::kValues, kNotBG, kernels::values},
+    {SegmentKind::kSlice, kForward, kernels::slice},
+    {SegmentKind::kZeroGradient, kEvery, kernels::zero_gradient},
+    {SegmentKind::kAccumulate, kEvery, kernels::accumulate},
+    {SegmentKind::kAdamW, kEvery, kernels::adamw}};
 
 /// Null: none implements it.
 const Segment* find(SegmentKind kind) {
@@ -81,6 +89,7 @@ bool has_segment(const SegmentShape& shape, Phase phase) {
   if (segment == nullptr || (segment->phases & bit(phase)) == 0) return false;
   switch (shape.kind) {
     case SegmentKind::kAttention:
+    case SegmentKind::kScores:
     case SegmentKind::kAttentionSplit: return !shape.rotary || shape.head_dim % 2 == 0;
     case SegmentKind::kAttentionBlock: return shape.kv_tokens == shape.tokens;
     default: return true;

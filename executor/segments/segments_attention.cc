@@ -64,8 +64,8 @@ void rotate(const SegmentShape& s, at::Tensor to, const at::Tensor& from,
             const RotaryTables::Table& table, double sign) {
   const std::int64_t half = s.head_dim / 2;
   const auto type = from.scalar_type();
-  const at::Tensor cos = table.cos.to(type).view({1, s.tokens, 1, half}),
-                   sin = table.sin.to(type).view({1, s.tokens, 1, half});
+  const at::Tensor cos = table.cos.to(type).view({1, from.size(1), 1, half}),
+                   sin = table.sin.to(type).view({1, from.size(1), 1, half});
   const at::Tensor x1 = from.narrow(-1, 0, half), x2 = from.narrow(-1, half, half);
   at::Tensor y1 = to.narrow(-1, 0, half), y2 = to.narrow(-1, half, half);
   at::mul_out(y1, x1, cos);

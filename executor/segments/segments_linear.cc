@@ -1,5 +1,6 @@
 /// Linear layers, weight [out, in]:  y = x W^T (+ b),  dx = dy W,  dW += dy^T x,  db += sum_t dy.
 /// A slice of the contraction takes its columns of x, of W and of dx; y is the sum of all slices.
+/// Of temporal steps y and dx are the sums.
 /// In bf16 products and sums are made in bf16 (fp32 inside the kernels) and then added in fp32.
 #include <ATen/ops/add.h>
 #include <ATen/ops/addmm.h>
@@ -15,11 +16,12 @@ void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
   const auto columns = [&s](const at::Tensor& x) {
     return s.slices == 1 ? x : x.narrow(1, s.slice * s.in, s.in);
   };
-  const auto made = [&] { return rows_of(s.slice == 0 ? o.writes[0].make() : o.updates[0]); };
+  const bool adds = o.writes.empty();  // behind the first slice or temporal step
+  const auto made = [&] { return rows_of(adds ? o.updates[0] : o.writes[0].make()); };
   if (phase == Phase::kF) {
     at::Tensor y = made();
     const at::Tensor x = columns(rows_of(o.reads[0]));
-    if (s.slice > 0)
+    if (adds)
       at::addmm_out(y, y, x, weight().t());
     else if (s.bias)
       at::addmm_out(y, o.weights[1], x, weight().t());
@@ -39,7 +41,10 @@ void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
   }
   if (has_input_gradient(phase)) {
     at::Tensor dx = columns(made());
-    at::mm_out(dx, dy, weight());
+    if (adds && s.steps > 1)
+      at::addmm_out(dx, dx, dy, weight());
+    else
+      at::mm_out(dx, dy, weight());
   }
 }
 

@@ -52,6 +52,19 @@ struct Cut {
     else
       inner_first = p.slice * inner;
   }
+  /// Of a partitioned operator: a block of the rows and columns.
+  Cut(const plan::Parameter& p, const plan::Partition& partition, int device) {
+    const auto slice = [&](plan::Dimension d) {
+      return partition.slice(d, plan::Phase::kF, device, 0);
+    };
+    local = p.local_shape[0];
+    global = p.shape[0];
+    first = slice(plan::Dimension::kOut) * local;
+    if (p.in_dim < 0) return;
+    inner = p.local_shape[1];
+    global_inner = p.shape[1];
+    inner_first = slice(plan::Dimension::kIn) * inner;
+  }
   /// Row-major index in the global tensor of local element i; -1 for padding.
   [[nodiscard]] std::int64_t global_index(std::int64_t i) const {
     const std::int64_t outer = i / (local * inner), rest = i % (local * inner);
@@ -74,7 +87,8 @@ void initial_parameters(const plan::ParameterUnit& unit, const FlatRange& range,
     const std::int64_t from = std::max(p.offset, range.begin),
                        to = std::min(p.offset + elements_of(p.local_shape), range.end);
     if (from >= to || p.init == plan::Init::kZero) continue;
-    const Cut cut(p, range.tensor_index);
+    const Cut cut = unit.partitioned() ? Cut(p, plan::Partition(unit.partition), range.device)
+                                       : Cut(p, range.tensor_index);
     const std::uint64_t stream = base::derive(seed, name_hash(full_name(p, range.layer)));
     const double sigma = deviation(p.init, layers);
     // Each element's value depends on its index alone, so the number of threads changes nothing.

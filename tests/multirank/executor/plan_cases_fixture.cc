@@ -277,6 +277,7 @@ std::vector<PlanCase> make_cases() {
   cases.push_back(simple(
       "tp2_pp2_dp2_zero3_recompute",
       {.tp = 2, .pp = 2, .dp = 2, .zero = 3, .recompute = Recompute::kFull, .micro_batch = 2}));
+  for (PlanCase& c : partition_cases()) cases.push_back(std::move(c));
   return cases;
 }
 

@@ -21,6 +21,8 @@ struct PlanCase {
 /// The table of the acceptance: every parallel dimension alone, with recomputation, and their
 /// mixes.
 const std::vector<PlanCase>& plan_cases();
+/// Of these, the ones with partitioned operators.
+std::vector<PlanCase> partition_cases();
 const PlanCase& plan_case(const std::string& name);
 
 /// Four layers of width 64 and a vocabulary that no degree divides: "gpt2" (tied, biases, learned

@@ -5,6 +5,7 @@
 #include "cli/inputs.h"
 #include "cli/text/show.h"
 #include "cli/text/show_explain.h"
+#include "cli/unpartitioned.h"
 #include "search/explain/explain.h"
 #include "search/space/space_text.h"
 
@@ -41,6 +42,7 @@ Result<int> run(const Options& o, const Invocation&) {
   search::ExplainRequest request;
   TRY(request.plan, plan::load_plan(o.string("plan")));
   const Plan& plan = request.plan;
+  TRY_VOID(unpartitioned(plan));
   search::PlanRequest& problem = request.problem;
   problem.cluster = o.string_or("cluster", plan.cluster);
   problem.hosts = o.given("hosts") ? o.count("hosts") : plan.hosts;

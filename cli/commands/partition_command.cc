@@ -1,4 +1,5 @@
 #include <bit>
+#include <numeric>
 
 #include "base/file.h"
 #include "base/numbers.h"
@@ -7,6 +8,7 @@
 #include "cli/html/partition_picture.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
+#include "plan/program/plan.h"
 #include "search/partition/partition_search.h"
 
 namespace orrery::cli {
@@ -134,6 +136,38 @@ std::string picture_of(const PartitionAnswer& answer) {
   return draw_partitions(drawn);
 }
 
+/// A step of one micro-batch, every layer of the model as the answer has its layers in turn. The
+/// vocabulary's sequences are split as often as they halve, its columns over the other devices.
+Result<plan::Plan> plan_of(const PartitionAnswer& answer, const search::PartitionRequest& request,
+                           const Options& o, const Scene& scene) {
+  const model::ModelSpec& model = scene.model;
+  const int devices = 1 << request.bits,
+            data = as_int(std::gcd<std::int64_t>(devices, request.sequences));
+  plan::Plan plan{.model = o.string("model"),
+                  .model_fingerprint = model.fingerprint(),
+                  .cluster = o.string("cluster"),
+                  .hosts = o.count("hosts"),
+                  .precision = scene.cost.options().precision,
+                  .sequence = request.tokens,
+                  .global_batch = request.sequences,
+                  .stages = {plan::Stage{}},
+                  .vocabulary = {.tp = devices / data, .dp = data}};
+  if (model.layers % request.layers != 0)
+    return refuse(kInconsistent, "--layers that divides them", "{} layers of {} do not fill {}",
+                  request.layers, model.name, model.layers);
+  for (std::int64_t first = 0; first < model.layers; first += request.layers)
+    for (const search::LayerChoice& layer : answer.layers) {
+      plan::LayerRun run{.count = layer.count, .strategy = {.dp = devices}};
+      for (std::size_t i = 0; i < plan::partitioned_operators().size(); ++i)
+        run.partition.push_back(layer.operators[i].sequence);
+      plan.stages.front().runs.push_back(std::move(run));
+    }
+  plan = plan::canonical(std::move(plan));
+  if (base::Diagnostics faults = plan::validate(plan, model); !faults.empty())
+    return tl::unexpected(std::move(faults));
+  return plan;
+}
+
 Result<int> run(const Options& o, const Invocation&) {
   TRY(const PriceNames prices, price_names(o));
   TRY(const Scene scene, make_scene(o.string("model"), o.string("cluster"), o.count("hosts"),
@@ -148,6 +182,11 @@ Result<int> run(const Options& o, const Invocation&) {
   if (o.has("svg")) {
     TRY_VOID(base::write_file_atomic(o.string("svg"), picture_of(best)));
     say("picture written to {}\n", o.string("svg"));
+  }
+  if (o.has("out")) {
+    TRY(const plan::Plan plan, plan_of(best, request, o, scene));
+    TRY_VOID(base::write_json(o.string("out"), plan::to_json(plan)));
+    say("plan written to {}\n", o.string("out"));
   }
   const std::vector<ConventionalAnswer> conventional = search.conventional();
   if (!o.flag("json")) {
@@ -210,6 +249,8 @@ Command partition_command() {
              flag_option("no-primitives", "splits alone, no temporal steps"),
              text_option("fix", "LIST", "sequences of operators: 'mlp in=K,P2x2; mlp out=N,P2x2'"),
              text_option("svg", "FILE", "draw it: which device holds which block at which step"),
+             text_option("out", "FILE",
+                         "write a plan with the best partition in every layer (orrery.plan/1)"),
              timing_option(),
              json_option()}})},
       run};

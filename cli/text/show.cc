@@ -8,6 +8,7 @@
 #include "base/ids.h"
 #include "base/numbers.h"
 #include "base/units.h"
+#include "plan/partition/layer_graph.h"
 #include "search/explain/simulated_plan.h"
 #include "search/proof/certificate_json.h"
 
@@ -24,11 +25,21 @@ std::int64_t worst_peak(const sim::SimReport& report) {
 
 namespace {
 
+/// The strategy, or a partition by its products: "partitioned qkv=K,P2x2 ... mlp_out=N,N".
+std::string run_text(const plan::LayerRun& run) {
+  if (run.partition.empty()) return plan::to_string(run.strategy);
+  using enum plan::LayerOperator;
+  std::string text = "partitioned";
+  for (const auto op : {kQkvProduct, kOutProjection, kMlpInProduct, kMlpOutProduct})
+    text += fmt::format(" {}={}", plan::partitioned_operators()[op],
+                        plan::to_string(run.partition[op]));
+  return text;
+}
+
 std::string runs_text(const plan::Stage& stage) {
   std::string text;
   for (const plan::LayerRun& run : stage.runs)
-    text += fmt::format("{}{} × {}", text.empty() ? "" : ", ", run.count,
-                        plan::to_string(run.strategy));
+    text += fmt::format("{}{} × {}", text.empty() ? "" : ", ", run.count, run_text(run));
   return text;
 }
 
@@ -36,7 +47,7 @@ std::string runs_text(const plan::Stage& stage) {
 std::string micro_batch_text(const Plan& plan) {
   std::set<int> degrees;
   for (const plan::Stage& s : plan.stages)
-    for (const plan::LayerRun& r : s.runs) degrees.insert(r.strategy.dp);
+    for (const plan::LayerRun& r : s.runs) degrees.insert(r.partition.empty() ? r.strategy.dp : 1);
   const std::int64_t sequences = plan.micro_batch_sequences();
   const std::string rank = degrees.size() == 1 && *degrees.begin() > 1
                                ? fmt::format(" ({} a rank)", sequences / *degrees.begin())
@@ -57,7 +68,7 @@ std::vector<std::pair<std::string, int>> strategies_of(const Plan& plan) {
   std::vector<std::pair<std::string, int>> counts;
   for (const plan::Stage& s : plan.stages) {
     for (const plan::LayerRun& r : s.runs) {
-      const std::string name = plan::to_string(r.strategy);
+      const std::string name = run_text(r);
       const auto at = std::ranges::find(counts, name, &std::pair<std::string, int>::first);
       if (at == counts.end())
         counts.emplace_back(name, r.count);

@@ -46,6 +46,16 @@ TEST_F(Documents, OfAPlanAndItsTimelineMatchTheirSchemas) {
   expect_document("compare trace.json trace.json", "plan.json");
 }
 
+TEST_F(Documents, OfAPartitionedPlanMatchTheirSchemas) {
+  expect_document(
+      "partition --model gpt2-tiny --cluster dgx-1-v100 --devices 4 --micro-batch 8 --skew "
+      "--out plan.json --json",
+      "partition.json");
+  expect_document("simulate --plan plan.json --trace trace.json --json", "simulation.json");
+  expect_document("compare trace.json trace.json", "plan.json");
+  expect_document("compare trace.json trace.json", "trace.json");
+}
+
 TEST_F(Documents, OfMixturesPipelinesAndScenariosMatchTheirSchemas) {
   expect_document(
       "plan --model mixtral-tiny --cluster dgx-1-v100 --global-batch 8 --timing "

@@ -192,7 +192,8 @@ Result<std::optional<model::Profile>> profile_of(const PriceNames& names, const 
 
 Result<Scene> make_scene(const std::string& model_name, const std::string& cluster, int hosts,
                          const PriceNames& prices, model::Precision precision,
-                         std::int64_t sequence, int ranks_wanted) {
+                         std::int64_t sequence, int ranks_wanted,
+                         std::span<const std::string> device_order) {
   TRY(ModelSpec model, model::find_model(model_name));
   TRY(Topology topology, find_cluster(cluster, hosts, ranks_wanted, prices.settings));
   TRY(std::optional<model::Profile> profile, profile_of(prices, topology, model));
@@ -207,7 +208,8 @@ Result<Scene> make_scene(const std::string& model_name, const std::string& clust
   TRY(CostModel cost,
       CostModel::make(model, std::move(topology), std::move(profile),
                       {.precision = precision, .sequence = sequence, .library = library}));
-  return Scene{std::move(model), std::move(cost)};
+  TRY(CostModel ordered, cost.in_order(device_order));
+  return Scene{std::move(model), std::move(ordered)};
 }
 
 Result<Scene> scene_of(const base::Options& options, const Plan& plan, std::string_view usual) {
@@ -216,7 +218,7 @@ Result<Scene> scene_of(const base::Options& options, const Plan& plan, std::stri
   return make_scene(options.string_or("model", plan.model),
                     options.string_or("cluster", plan.cluster),
                     options.given("hosts") ? options.count("hosts") : plan.hosts, prices,
-                    plan.precision, plan.sequence, plan.world_size());
+                    plan.precision, plan.sequence, plan.world_size(), plan.device_order);
 }
 
 Result<void> check_ranks(const Plan& plan, const Topology& cluster) {

@@ -80,14 +80,15 @@ Result<PriceNames> price_names(const base::Options& options);
 Result<std::optional<model::Profile>> profile_of(const PriceNames& names, const Topology& topology,
                                                  const ModelSpec& model);
 
-/// Everything that a plan's cost depends on.
+/// Everything that a plan's cost depends on. Ranks count devices in the plan's order.
 struct Scene {
   ModelSpec model;
   CostModel cost;
 };
 Result<Scene> make_scene(const std::string& model, const std::string& cluster, int hosts,
                          const PriceNames& prices, model::Precision precision,
-                         std::int64_t sequence, int ranks_wanted = 0);
+                         std::int64_t sequence, int ranks_wanted = 0,
+                         std::span<const std::string> device_order = {});
 
 /// That of a plan: --model, --cluster and --hosts take the place of the plan's. `usual` as in
 /// PriceNames.

@@ -15,6 +15,7 @@
 #include "costmodel/collectives/collectives.h"
 #include "costmodel/compute/compute.h"
 #include "costmodel/profiles/device_names.h"
+#include "topologies/device_order.h"
 
 namespace orrery::costmodel {
 namespace {
@@ -39,6 +40,52 @@ base::Result<void> check_device(const model::Profile& profile,
                        "(datasheet prices)"));
   }
   return {};
+}
+
+base::Result<std::vector<ComputePrices>> prices_of_kinds(
+    const model::ModelSpec& model, const topologies::Topology& topology,
+    const std::optional<model::Profile>& profile, model::Precision precision) {
+  const std::size_t kinds = topology.device_models().size();
+  if (kinds > kMostKinds) {
+    return base::fail(base::make_error(base::ErrorCode::kUnsupported,
+                                       "cluster '{}' has {} device models", topology.name(), kinds)
+                          .with_hint(fmt::format("at most {} are told apart", kMostKinds)));
+  }
+  const bool own = profile && !profile->kinds.empty();
+  ORRERY_CHECK(!own || profile->kinds.size() == kinds, "{} profiles of {} kinds of device",
+               own ? profile->kinds.size() : 0, kinds);
+  std::vector<ComputePrices> all;
+  for (std::size_t k = 0; k < kinds; ++k) {
+    TRY(ComputePrices prices,
+        ComputePrices::make(model, topology, own ? profile->kinds[k] : profile, precision, k));
+    all.push_back(std::move(prices));
+  }
+  return all;
+}
+
+std::vector<ComputePrices> drawn_prices(const std::vector<ComputePrices>& all,
+                                        const PriceFactors& errors) {
+  std::vector<ComputePrices> drawn;
+  for (const ComputePrices& prices : all) drawn.push_back(prices.drawn(errors));
+  return drawn;
+}
+
+/// Neighbouring ranks on devices of one model.
+struct KindRun {
+  int end = 0;  // rank behind the last
+  std::size_t kind = 0;
+};
+std::vector<KindRun> kind_runs(const topologies::Topology& topology) {
+  const topologies::DeviceModel* first = topology.device_models().data();
+  const auto ranks = as_int(topology.device_count());
+  if (topology.device_models().size() == 1) return {{ranks, 0}};
+  std::vector<KindRun> runs;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto kind = as_index(&topology.device_model(as_u32(rank)) - first);
+    if (runs.empty() || runs.back().kind != kind) runs.push_back({rank, kind});
+    runs.back().end = rank + 1;
+  }
+  return runs;
 }
 
 base::Result<void> check_rates(const model::Profile& profile) {
@@ -116,13 +163,14 @@ struct CostModel::Inputs {
 };
 
 struct CostModel::State {
-  State(std::shared_ptr<const Inputs> i, ComputePrices c, SpeedScale s = {}, PriceFactors e = {},
-        TimeFactors t = {})
+  State(std::shared_ptr<const Inputs> i, std::vector<ComputePrices> c, SpeedScale s = {},
+        PriceFactors e = {}, TimeFactors t = {})
       : inputs(std::move(i)),
         scale(std::move(s)),
         errors(e),
         times(t),
         compute(std::move(c)),
+        runs(kind_runs(inputs->topology)),
         collectives(
             inputs->topology,
             inputs->profile ? inputs->profile->collectives : std::vector<model::CollectiveTimes>{},
@@ -133,7 +181,8 @@ struct CostModel::State {
   SpeedScale scale;
   PriceFactors errors;
   TimeFactors times;
-  ComputePrices compute;
+  std::vector<ComputePrices> compute;  // [device model]
+  std::vector<KindRun> runs;
   CollectivePrices collectives;  // refers to the topology of `inputs`
   // of a draw: the machine with its rates, made when a simulation first asks for it
   mutable std::once_flag drawn_once;
@@ -156,7 +205,7 @@ base::Result<CostModel> CostModel::make(model::ModelSpec model, topologies::Topo
     TRY_VOID(check_device(*profile, topology));
     TRY_VOID(check_rates(*profile));
   }
-  TRY(auto compute, ComputePrices::make(model, topology, profile, options.precision));
+  TRY(auto compute, prices_of_kinds(model, topology, profile, options.precision));
   if (options.library) topology = usable_rates(std::move(topology), *options.library);
   if (profile) topology = in_step(std::move(topology), profile->step_communication);
   return CostModel(std::make_shared<const State>(
@@ -185,7 +234,7 @@ CostModel CostModel::drawn(const PriceFactors& errors) const {
     return std::max<std::int64_t>(std::llround(kPerMillion / time), 1);
   };
   return CostModel(std::make_shared<const State>(
-      state_->inputs, state_->compute.drawn(errors), SpeedScale{}, errors,
+      state_->inputs, drawn_prices(state_->compute, errors), SpeedScale{}, errors,
       TimeFactors{errors.in_hosts, errors.fabric, rate_ppm(errors.in_hosts),
                   rate_ppm(errors.fabric)}));
 }
@@ -196,15 +245,54 @@ CostModel CostModel::on(topologies::Topology changed) const {
   return CostModel(std::make_shared<const State>(inputs_on(std::move(changed)), state_->compute));
 }
 
-std::int64_t CostModel::segment_ps(const model::SegmentShape& shape, model::Phase phase) const {
+base::Result<CostModel> CostModel::in_order(std::span<const std::string> device_order) const {
+  if (device_order.empty() || topologies::is_in_device_order(topology(), device_order))
+    return *this;
+  TRY(topologies::Topology ordered, topologies::in_device_order(topology(), device_order));
+  return on(std::move(ordered));
+}
+
+bool CostModel::mixed() const { return state_->compute.size() > 1; }
+
+DeviceKinds CostModel::kinds_of(int first_rank, int rank_count) const {
+  if (!mixed()) return 1;
+  DeviceKinds kinds = 0;
+  const int end = first_rank + rank_count;
+  auto run = std::ranges::upper_bound(state_->runs, first_rank, {}, &KindRun::end);
+  for (int rank = first_rank; rank < end && run != state_->runs.end(); ++run) {
+    kinds |= DeviceKinds{1} << run->kind;
+    rank = run->end;
+  }
+  return kinds;
+}
+
+std::int64_t CostModel::segment_ps(const model::SegmentShape& shape, model::Phase phase,
+                                   DeviceKinds kinds) const {
+  const std::vector<ComputePrices>& all = state_->compute;
+  double seconds = all.front().seconds(shape, phase);
+  if (mixed() && kinds == 0) {
+    for (const ComputePrices& one : all) seconds = std::min(seconds, one.seconds(shape, phase));
+  } else if (mixed()) {
+    seconds = 0;
+    for (std::size_t k = 0; k < all.size(); ++k) {
+      if ((kinds >> k & 1) != 0) seconds = std::max(seconds, all[k].seconds(shape, phase));
+    }
+  }
   const std::int64_t ppm = state_->scale.compute_ppm;
-  const double seconds = state_->compute.seconds(shape, phase);
   return base::ceil_ps(
       base::Seconds(ppm == kMillion ? seconds : seconds * kPerMillion / real(ppm)));
 }
 
-PriceSource CostModel::segment_source(const model::SegmentShape& shape, model::Phase phase) const {
-  return state_->compute.source(shape, phase);
+PriceSource CostModel::segment_source(const model::SegmentShape& shape, model::Phase phase,
+                                      DeviceKinds kinds) const {
+  const ComputePrices* slowest = nullptr;
+  for (std::size_t k = 0; k < state_->compute.size(); ++k) {
+    const ComputePrices& one = state_->compute[k];
+    if ((kinds >> k & 1) == 0) continue;
+    if (slowest == nullptr || one.seconds(shape, phase) > slowest->seconds(shape, phase))
+      slowest = &one;
+  }
+  return (slowest == nullptr ? state_->compute.front() : *slowest).source(shape, phase);
 }
 
 Transfer CostModel::collective(plan::Collective op, const plan::Group& group, std::int64_t bytes,
@@ -234,15 +322,15 @@ std::int64_t CostModel::wire_bytes(const plan::Program& program, const plan::Op&
   return std::llround(real(op.bytes) * element / real(model::element_bytes(decl.dtype)));
 }
 
-std::int64_t CostModel::copies_ps(const plan::Op& op) const {
+std::optional<model::SegmentShape> CostModel::copies(const plan::Op& op) const {
   const bool gathers = op.collective == plan::Collective::kAllGather;
   const double copies = gathers ? framework().gather_copies : framework().reduce_copies;
-  if (copies == 0) return 0;
+  if (copies == 0) return std::nullopt;
   model::SegmentShape copy;  // every byte of it is read or written once
   copy.kind = model::SegmentKind::kZeroGradient;
   copy.dtype = model::DType::kFloat32;
   copy.elements = std::llround(copies * real(op.bytes) / real(model::element_bytes(copy.dtype)));
-  return segment_ps(copy, model::Phase::kF);
+  return copy;
 }
 
 const CollectivePrices& CostModel::communication() const { return state_->collectives; }
@@ -270,14 +358,28 @@ std::int64_t CostModel::usable_bytes(std::int64_t memory) const {
   return left <= 0 ? left : mul_div(left, kMillion, ppm_of(framework().reserved_share));
 }
 
-base::FlopsPerSecond CostModel::peak() const {
-  const auto peak = state_->compute.roofline().peak(model::compute_dtype(options().precision));
-  return peak * (real(state_->scale.compute_ppm) / kPerMillion);
+base::FlopsPerSecond CostModel::peak(int ranks) const {
+  const model::DType type = model::compute_dtype(options().precision);
+  const auto of_kind = [&](std::size_t k) { return state_->compute[k].roofline().peak(type); };
+  if (ranks == 0) ranks = as_int(topology().device_count());
+  base::FlopsPerSecond sum{};
+  bool alike = true;
+  int from = 0;
+  for (const KindRun& run : state_->runs) {
+    if (from >= ranks) break;
+    alike = alike && of_kind(run.kind) == of_kind(state_->runs.front().kind);
+    sum = sum + of_kind(run.kind) * real(std::min(run.end, ranks) - from);
+    from = run.end;
+  }
+  const auto mean = alike ? of_kind(state_->runs.front().kind) : sum * (1 / real(ranks));
+  return mean * (real(state_->scale.compute_ppm) / kPerMillion);
 }
 
 Origin CostModel::compute_origin() const {
-  if (state_->compute.measured()) return Origin::kMeasured;
-  return state_->compute.fitted() ? Origin::kFitted : Origin::kDatasheet;
+  const auto all = [&](auto is) { return std::ranges::all_of(state_->compute, is); };
+  if (all([](const ComputePrices& c) { return c.measured(); })) return Origin::kMeasured;
+  const bool known = all([](const ComputePrices& c) { return c.measured() || c.fitted(); });
+  return known ? Origin::kFitted : Origin::kDatasheet;
 }
 
 Origin CostModel::communication_origin() const {
@@ -305,6 +407,10 @@ std::string CostModel::fingerprint() const {
   digest.add(model::to_string(options().precision)).add(options().sequence);
   digest.add(options().library ? options().library->fingerprint : std::string());
   digest.add(profile() ? base::to_line(model::to_json(*profile())) : std::string());
+  if (profile()) {
+    for (const model::Profile& kind : profile()->kinds)
+      digest.add(base::to_line(model::to_json(kind)));
+  }
   if (state_->scale != SpeedScale{}) {
     digest.add(state_->scale.compute_ppm).add(state_->scale.bandwidth_ppm);
     digest.add(as_int(state_->scale.bandwidth_of)).add(state_->scale.link_kind);

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,13 +48,29 @@ struct SpeedScale {
   bool operator==(const SpeedScale&) const = default;
 };
 
-/// Prices of everything a Program contains. Immutable after make(); const functions are
+/// Kinds of device among the ranks of a stage: bit i is the topology's ith device model.
+using DeviceKinds = std::uint64_t;
+inline constexpr DeviceKinds kAllKinds = ~DeviceKinds{0};
+inline constexpr std::size_t kMostKinds = 64;
+
+/// Prices of everything a Program contains.
+///
+/// Machines of several kinds of device. Every kind k has its own roofline, and its own surface
+/// where one ships (profiles.h), so an operation takes t_k there. The ranks of a stage wait for one
+/// another in every collective, so all of a stage run at the pace of its slowest member:
+///
+///     t(stage) = max over the kinds k among its ranks of t_k
+///
+/// of one operation; a kind that is slow in products may be fast in streams. Where all kinds are
+/// equal this is t_k itself. What a step adds (framework, launches of collectives, overlap,
+/// framework bytes) is the software's, one for all. Immutable after make(); const functions are
 /// thread-safe.
 class CostModel {
  public:
   /// `profile` may be null (datasheet only). Errors: profile of another device or precision is a
   /// diagnostic, not a guess ("A100" names every "A100-...", a CPU name its cores; an empty device
-  /// is accepted: a Galvatron folder has none).
+  /// is accepted: a Galvatron folder has none). kUnsupported: more than kMostKinds device models.
+  /// @pre Profile::kinds is empty or has one for each device model.
   static base::Result<CostModel> make(model::ModelSpec model, topologies::Topology topology,
                                       std::optional<model::Profile> profile,
                                       CostModelOptions options);
@@ -69,14 +86,25 @@ class CostModel {
   /// The same model and profile on the same machine with other links (Topology::with_links). @pre
   /// not scaled; as many devices.
   CostModel on(topologies::Topology changed) const;
+  /// The same on the same machine whose ranks count hosts in this order of devices; itself where
+  /// they do, or the order is empty. Errors: those of topologies::in_device_order. @pre as on().
+  base::Result<CostModel> in_order(std::span<const std::string> device_order) const;
 
   /// Compute time of one segment phase, alone: measured points (log-log interpolation), else
   /// measured layer times shared out by roofline weight, else roofline
   /// max(flops / (peak·efficiency), bytes / bandwidth) + launch overhead.
-  std::int64_t segment_ps(const model::SegmentShape& shape, model::Phase phase) const;
+  /// On the slowest of `kinds`; of no kind: the least of all kinds, a lower bound.
+  std::int64_t segment_ps(const model::SegmentShape& shape, model::Phase phase,
+                          DeviceKinds kinds = kAllKinds) const;
 
   /// Where that price is from.
-  PriceSource segment_source(const model::SegmentShape& shape, model::Phase phase) const;
+  PriceSource segment_source(const model::SegmentShape& shape, model::Phase phase,
+                             DeviceKinds kinds = kAllKinds) const;
+
+  /// Kinds of device among ranks [first_rank, first_rank + rank_count); none for no ranks.
+  DeviceKinds kinds_of(int first_rank, int rank_count) const;
+  /// Whether the machine has several.
+  bool mixed() const;
 
   /// The collective `op` as run by every group of the class at once. `first_rank`, `rank_count`:
   /// the class's ranks. Of a group that spans classes, the flows that this class's ranks send (the
@@ -90,8 +118,9 @@ class CostModel {
   /// Of a logit, that the framework's loss holds (plan::static_memory).
   double loss_bytes() const { return framework().loss_bytes; }
   /// What the framework copies behind a gather of weights or before a reduction of their gradients,
-  /// on the compute stream. @pre plan::moves_shards(op)
-  std::int64_t copies_ps(const plan::Op& op) const;
+  /// on the compute stream, as an operation that takes as long; nothing: none.
+  /// @pre plan::moves_shards(op)
+  std::optional<model::SegmentShape> copies(const plan::Op& op) const;
   /// Prices of communication by themselves: the same in two steps, for many sizes over the same
   /// links.
   const CollectivePrices& communication() const;
@@ -109,7 +138,8 @@ class CostModel {
   std::int64_t reserved_bytes(std::int64_t peak) const;
   /// The largest peak of which no more than `memory` is reserved.
   std::int64_t usable_bytes(std::int64_t memory) const;
-  base::FlopsPerSecond peak() const;  // dense peak of the precision, slowest device
+  /// Dense peak of the precision, mean over the first `ranks`; 0: over all.
+  base::FlopsPerSecond peak(int ranks = 0) const;
   Origin compute_origin() const;
   Origin communication_origin() const;
   const model::ModelSpec& model() const;

@@ -25,7 +25,7 @@ class Tally {
     for (const plan::RankClass& rank_class : program.classes) {
       plan::for_each_op(program, rank_class, [&](const plan::OpInstance& instance) {
         if (instance.op->kind == plan::OpKind::kCompute)
-          compute(program.segments[instance.op->segment], instance.op->phase, rank_class.count);
+          compute(program.segments[instance.op->segment], instance.op->phase, rank_class);
         if (instance.op->kind == plan::OpKind::kCollective)
           collective(instance.op->collective, program.groups[instance.op->group]);
       });
@@ -37,7 +37,7 @@ class Tally {
     std::int64_t total = 0;
     for (const PricedPhase& e : entries_) total += e.ps;
     for (const PricedPhase& e : entries_) {
-      const PriceSource source = cost_.segment_source(e.shape, e.phase);
+      const PriceSource source = cost_.segment_source(e.shape, e.phase, e.kinds);
       const double share = total > 0 ? real(e.ps) / real(total) : 0;
       result.compute[as_index(source)] += share;
       if (source == PriceSource::kBeyond) result.beyond.push_back({e.shape, e.phase, share});
@@ -52,16 +52,19 @@ class Tally {
   struct PricedPhase {
     model::SegmentShape shape;
     model::Phase phase;
+    DeviceKinds kinds;
     std::int64_t ps;
   };
-  void compute(const model::SegmentShape& shape, model::Phase phase, std::int64_t ranks) {
-    const std::int64_t ps = ranks * cost_.segment_ps(shape, phase);
-    const auto known = std::ranges::find_if(
-        entries_, [&](const PricedPhase& e) { return e.phase == phase && e.shape == shape; });
+  void compute(const model::SegmentShape& shape, model::Phase phase, const plan::RankClass& k) {
+    const DeviceKinds kinds = cost_.kinds_of(k.first_rank, k.count);
+    const std::int64_t ps = std::int64_t{k.count} * cost_.segment_ps(shape, phase, kinds);
+    const auto known = std::ranges::find_if(entries_, [&](const PricedPhase& e) {
+      return e.phase == phase && e.kinds == kinds && e.shape == shape;
+    });
     if (known != entries_.end()) {
       known->ps += ps;
     } else {
-      entries_.push_back({shape, phase, ps});
+      entries_.push_back({shape, phase, kinds, ps});
     }
   }
   void collective(plan::Collective op, const plan::Group& group) {

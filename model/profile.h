@@ -154,6 +154,10 @@ struct Profile {
   double launch_seconds = 0;
   // framework bytes per rank outside the Program's buffers
   std::int64_t context_bytes = 0;
+  // of a machine with several kinds of device: what computation takes on each, in the order of its
+  // device models; of these only what prices computation counts. Not in the file. Empty: the same
+  // on all
+  std::vector<Profile> kinds = {};
   bool operator==(const Profile&) const = default;
 };
 

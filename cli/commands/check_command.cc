@@ -23,7 +23,7 @@ Result<search::CheckReport> check_one_plan(const Plan& plan, search::PlanClaim c
   TRY_VOID(unpartitioned(plan));
   TRY(const PriceNames prices, price_names(o));
   TRY(const Scene scene, make_scene(plan.model, plan.cluster, plan.hosts, prices, plan.precision,
-                                    plan.sequence, plan.world_size()));
+                                    plan.sequence, plan.world_size(), plan.device_order));
   if (o.has("memory")) claim.memory_limit_bytes = memory_of(o);
   return search::check_plan(scene.cost, plan, claim);
 }
@@ -82,6 +82,7 @@ Json to_json(const search::CheckReport& report) {
               {"gap", report.gap_holds}}},
             {"memory_bytes", report.memory_bytes},
             {"limit_bytes", report.limit_bytes}};
+  if (!report.stage_limit_bytes.empty()) json["stage_limit_bytes"] = report.stage_limit_bytes;
   if (report.bound_ps) json["bound_ps"] = *report.bound_ps;
   if (report.bound_ps && report.cost_ps > 0) json["gap"] = report.gap();
   return json;

@@ -11,6 +11,7 @@
 #include "cli/plan_question.h"
 #include "cli/run_options.h"
 #include "cli/text/show.h"
+#include "costmodel/memory_limit.h"
 #include "plan/lowering/lower.h"
 #include "search/proof/certificate_json.h"
 #include "search/space/space_text.h"
@@ -84,8 +85,10 @@ void print_answer(const search::PlanAnswer& answer, const CostModel& cost, const
   const search::Candidate& best = answer.candidates.front();
   fmt::print("{}\n{}\n", describe(best.plan, cost.topology().device_count()),
              sim::to_text(best.report));
-  fmt::print("memory: {} of {} at the fullest stage\n", show_bytes(worst_peak(best.report)),
-             show_bytes(answer.certificate.memory_limit_bytes));
+  const FullestStage fullest =
+      fullest_stage(best.plan, best.report, cost, answer.certificate.memory_limit_bytes);
+  fmt::print("memory: {} of {} at the fullest stage\n", show_bytes(fullest.peak_bytes),
+             show_bytes(fullest.limit_bytes));
   fmt::print("prices: {}\n{}\n", describe_origin(cost),
              describe_band(doubt.best, best.report.step_time_ps));
   const double gap = 100 * answer.certificate.gap;
@@ -110,13 +113,13 @@ void print_answer(const search::PlanAnswer& answer, const CostModel& cost, const
 
 /// The page of the best plan's step, and the others.
 Result<void> write_page(const std::string& file, const search::PlanAnswer& answer,
-                        const Scene& scene, const AnswerDoubt& doubt) {
+                        const CostModel& cost, const AnswerDoubt& doubt) {
   const Plan& best = answer.candidates.front().plan;
-  TRY(const plan::Program program, plan::lower(best, scene.model));
-  TRY(const sim::SimReport report, sim::simulate(program, scene.cost, {.picture = true}));
+  TRY(const plan::Program program, plan::lower(best, cost.model()));
+  TRY(const sim::SimReport report, sim::simulate(program, cost, {.picture = true}));
   const StepWords words{describe_band(doubt.best, report.step_time_ps), ""};
   const search::Certificate& c = answer.certificate;
-  Json data = html_data(best, scene.cost, report, c.memory_limit_bytes, words);
+  Json data = html_data(best, cost, report, c.memory_limit_bytes, words);
   data["proof"] = fmt::format(
       "Of {} problems solved or ruled out; by closed form no plan is below "
       "{}, gap {:.2f} %.",
@@ -160,15 +163,21 @@ Result<void> check_certificate(const search::PlanAnswer& answer, const CostModel
 
 /// Of an answer's first plan.
 Result<EnergyAndRun> run_of_best(const Options& options, const search::PlanAnswer& answer,
-                                 const Scene& scene) {
+                                 const CostModel& cost) {
   if (answer.candidates.empty()) return EnergyAndRun();
   const search::Candidate& best = answer.candidates.front();
-  const Topology& topology = scene.cost.topology();
+  const Topology& topology = cost.topology();
   TRY(const bool energy, wants_energy(options, topology));
   if (!energy) return energy_and_run(options, best.report, topology, failures_of(options));
-  TRY(const plan::Program program, plan::lower(best.plan, scene.model));
-  TRY(const sim::SimReport report, sim::simulate(program, scene.cost, {.energy = true}));
+  TRY(const plan::Program program, plan::lower(best.plan, cost.model()));
+  TRY(const sim::SimReport report, sim::simulate(program, cost, {.energy = true}));
   return energy_and_run(options, report, topology, failures_of(options));
+}
+
+/// Of devices, of the best plan.
+std::vector<std::string> order_of(const search::PlanAnswer& answer) {
+  if (answer.candidates.empty()) return {};
+  return answer.candidates.front().plan.device_order;
 }
 
 Result<int> run(const Options& options, const Invocation&) {
@@ -188,20 +197,21 @@ Result<int> run(const Options& options, const Invocation&) {
   progress.clear();
   std::optional<double> seconds;
   if (options.flag("timing")) seconds = watch.seconds();
+  TRY(const CostModel cost, scene.cost.in_order(order_of(answer)));
   if (options.flag("check") && !answer.candidates.empty())
-    TRY_VOID(check_certificate(answer, scene.cost));
+    TRY_VOID(check_certificate(answer, cost));
   std::optional<AnswerDoubt> doubt;
   if (!answer.candidates.empty()) {
-    TRY(doubt, doubt_of(answer, scene.cost));
+    TRY(doubt, doubt_of(answer, cost));
   }
-  TRY(const EnergyAndRun run, run_of_best(options, answer, scene));
+  TRY(const EnergyAndRun run, run_of_best(options, answer, cost));
   if (options.flag("json")) {
-    Json document = to_json(answer, scene.cost, doubt, seconds);
+    Json document = to_json(answer, cost, doubt, seconds);
     run.add_to(document);
     print_json(document);
   }
   if (answer.status == search::Status::kInfeasible) {
-    print_infeasible(answer, answer.certificate.memory_limit_bytes);
+    print_infeasible(answer, costmodel::MemoryLimit(cost, request.memory_bytes).least());
     return 2;
   }
   if (answer.candidates.empty()) {
@@ -209,10 +219,10 @@ Result<int> run(const Options& options, const Invocation&) {
     return 0;
   }
   if (!options.flag("json")) {
-    print_answer(answer, scene.cost, *doubt, seconds);
+    print_answer(answer, cost, *doubt, seconds);
     fmt::print("{}", run.text());
   }
-  if (options.has("html")) TRY_VOID(write_page(options.string("html"), answer, scene, *doubt));
+  if (options.has("html")) TRY_VOID(write_page(options.string("html"), answer, cost, *doubt));
   if (options.has("out")) {
     TRY_VOID(
         base::write_json(options.string("out"), plan::to_json(answer.candidates.front().plan)));

@@ -261,7 +261,7 @@ Result<Jobs> jobs_of(const Options& o, const Subject& subject, const plan::Progr
     }
     TRY(const Plan plan, plan::load_plan(job.plan));
     TRY(Scene scene, make_scene(plan.model, cluster, hosts, prices, plan.precision, plan.sequence,
-                                plan.world_size()));
+                                plan.world_size(), plan.device_order));
     TRY(plan::Program lowered, plan::lower(plan, scene.model));
     jobs.programs.push_back(std::move(lowered));
     jobs.ready.push_back({&jobs.programs.back(), std::move(scene.cost)});
@@ -318,11 +318,9 @@ Result<int> run(const Options& options, const Invocation&) {
   TRY(const plan::Program program, plan::lower(plan, scene.model));
   TRY(const Prediction predicted, predict(options, subject, program));
   const sim::SimReport& report = predicted.report;
-  const std::int64_t limit = options.has("memory")
-                                 ? memory_of(options)
-                                 : scene.cost.topology().device_model(0).memory_bytes;
-  const std::int64_t peak = worst_peak(report);
-  const bool fits = peak <= limit;
+  const FullestStage fullest = fullest_stage(plan, report, scene.cost, memory_of(options));
+  const std::int64_t limit = fullest.limit_bytes, peak = fullest.peak_bytes;
+  const bool fits = fullest.fits();
   const std::string scenario = predicted.scenario ? sim::to_text(*predicted.scenario) : "";
   if (options.has("trace"))
     TRY_VOID(base::write_file_atomic(options.string("trace"), plan::to_text(report.timeline)));

@@ -74,16 +74,14 @@ class Worker {
           "a step of {} operations", count);
     }
     TRY(const sim::SimReport report, sim::simulate(program, *cost_));
-    Evaluation e{.step_ps = report.step_time_ps,
-                 .peak_bytes = worst_peak(report),
-                 .mfu = report.mfu,
-                 .band = {}};
+    Evaluation e{.step_ps = report.step_time_ps, .mfu = report.mfu, .band = {}};
     if (request_.bands) {
       TRY(const Doubt doubt, doubt_of(plan, *cost_));
       e.band = doubt.band;
     }
-    e.limit_bytes = request_.memory_limit_bytes > 0 ? request_.memory_limit_bytes
-                                                    : job.cluster->device_model(0).memory_bytes;
+    const FullestStage stage = fullest_stage(plan, report, *cost_, request_.memory_limit_bytes);
+    e.peak_bytes = stage.peak_bytes;
+    e.limit_bytes = stage.limit_bytes;
     return e;
   }
 

@@ -10,7 +10,9 @@
 #include "cli/run_options.h"
 #include "cli/tables/point_store.h"
 #include "cli/text/show.h"
+#include "costmodel/memory_limit.h"
 #include "plan/lowering/lower.h"
+#include "topologies/device_order.h"
 
 namespace orrery::cli {
 namespace {
@@ -54,10 +56,14 @@ void add_report(const plan::Plan& plan, const sim::SimReport& report, const Cost
   result.tokens = plan.global_batch * plan.sequence;
   result.devices = cost.topology().device_count();
   result.ranks = plan.world_size();
-  result.peak_bytes = worst_peak(report);
   result.mfu = report.mfu;
   result.flops_per_s_device = report.model_flops_per_s_rank;
   result.plan = one_line(plan);
+}
+
+void add_memory(const FullestStage& stage, PointResult& result) {
+  result.peak_bytes = stage.peak_bytes;
+  result.limit_bytes = stage.limit_bytes;
 }
 
 void add_band(const Doubt& doubt, PointResult& result) {
@@ -67,22 +73,22 @@ void add_band(const Doubt& doubt, PointResult& result) {
 
 /// What the run of --tokens takes with this plan; its energy asks for another simulation.
 Result<void> add_run(const base::Options& options, const plan::Plan& plan,
-                     const sim::SimReport& known, const Scene& scene, PointResult& result) {
-  const Topology& topology = scene.cost.topology();
+                     const sim::SimReport& known, const CostModel& cost, PointResult& result) {
+  const Topology& topology = cost.topology();
   TRY(const bool energy, wants_energy(options, topology));
   sim::SimReport report = known;
   if (energy) {
-    TRY(const plan::Program program, plan::lower(plan, scene.model));
-    TRY(report, sim::simulate(program, scene.cost, {.energy = true}));
+    TRY(const plan::Program program, plan::lower(plan, cost.model()));
+    TRY(report, sim::simulate(program, cost, {.energy = true}));
   }
   TRY(const EnergyAndRun added, energy_and_run(options, report, topology, failures_of(options)));
   if (added.energy) result.joules_per_token = added.energy->joules_per_token;
   if (!added.run) return {};
-  const sim::RunCost& cost = added.run->cost;
-  result.days = cost.wall.raw() / 86'400;
-  result.dollars = cost.dollars;
-  result.mwh = cost.mwh;
-  result.kg_co2 = cost.kg_co2;
+  const sim::RunCost& run = added.run->cost;
+  result.days = run.wall.raw() / 86'400;
+  result.dollars = run.dollars;
+  result.mwh = run.mwh;
+  result.kg_co2 = run.kg_co2;
   if (options.has("deadline") || options.has("budget")) result.met = added.run->verdict.met();
   return {};
 }
@@ -97,10 +103,13 @@ std::string lack(const search::PlanAnswer& answer) {
 }
 
 Result<PointResult> search_point(const base::Options& options, const PlanQuestion& question) {
-  const CostModel& cost = question.scene.cost;
   TRY(const search::PlanAnswer answer, answer_to(question));
+  TRY(const CostModel cost,
+      question.scene.cost.in_order(answer.candidates.empty()
+                                       ? topologies::DeviceOrder{}
+                                       : answer.candidates.front().plan.device_order));
   PointResult result;
-  result.limit_bytes = answer.certificate.memory_limit_bytes;
+  result.limit_bytes = costmodel::MemoryLimit(cost, question.request.memory_bytes).least();
   result.devices = cost.topology().device_count();
   if (answer.candidates.empty()) {
     result.status = PointStatus::kInfeasible;
@@ -110,10 +119,11 @@ Result<PointResult> search_point(const base::Options& options, const PlanQuestio
   const search::Candidate& best = answer.candidates.front();
   result.status = PointStatus::kOk;
   add_report(best.plan, best.report, cost, result);
+  add_memory(fullest_stage(best.plan, best.report, cost, question.request.memory_bytes), result);
   TRY(const Doubt doubt, doubt_of(best.plan, cost));
   add_band(doubt, result);
   result.gap = answer.certificate.gap;
-  TRY_VOID(add_run(options, best.plan, best.report, question.scene, result));
+  TRY_VOID(add_run(options, best.plan, best.report, cost, result));
   return result;
 }
 
@@ -126,12 +136,11 @@ Result<PointResult> hold_point(const base::Options& options, const plan::Plan& p
   add_report(plan, report, cost, result);
   TRY(const Doubt doubt, doubt_of(plan, cost));
   add_band(doubt, result);
-  const std::int64_t memory = memory_of(options);
-  result.limit_bytes = memory > 0 ? memory : cost.topology().device_model(0).memory_bytes;
+  add_memory(fullest_stage(plan, report, cost, memory_of(options)), result);
   const bool fits = result.peak_bytes <= result.limit_bytes;
   result.status = fits ? PointStatus::kOk : PointStatus::kInfeasible;
   if (!fits) result.message = lack(result.peak_bytes - result.limit_bytes);
-  TRY_VOID(add_run(options, plan, report, scene, result));
+  TRY_VOID(add_run(options, plan, report, cost, result));
   return result;
 }
 

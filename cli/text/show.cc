@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <sstream>
 
 #include "base/ids.h"
 #include "base/numbers.h"
+#include "base/text.h"
 #include "base/units.h"
+#include "costmodel/memory_limit.h"
 #include "plan/partition/layer_graph.h"
 #include "search/explain/simulated_plan.h"
 #include "search/proof/certificate_json.h"
@@ -18,9 +21,17 @@ std::string show_time(std::int64_t ps) { return show_seconds(real(ps) * 1e-12); 
 std::string show_seconds(double seconds) { return base::to_string(base::Seconds(seconds)); }
 std::string show_bytes(std::int64_t bytes) { return base::to_string(base::Bytes(real(bytes))); }
 
-std::int64_t worst_peak(const sim::SimReport& report) {
-  return std::ranges::max(report.stages, {}, &sim::StageReport::peak_memory_bytes)
-      .peak_memory_bytes;
+FullestStage fullest_stage(const Plan& plan, const sim::SimReport& report, const CostModel& cost,
+                           std::int64_t stated_bytes) {
+  const costmodel::MemoryLimit limit(cost, stated_bytes);
+  std::optional<FullestStage> fullest;
+  for (std::size_t i = 0; i < report.stages.size(); ++i) {
+    const FullestStage own{report.stages[i].peak_memory_bytes,
+                           limit.of_stage(cost, plan, as_int(i))};
+    if (!fullest || own.peak_bytes - own.limit_bytes > fullest->peak_bytes - fullest->limit_bytes)
+      fullest = own;
+  }
+  return fullest.value();
 }
 
 namespace {
@@ -182,7 +193,8 @@ std::string describe(const search::CheckReport& r) {
                         verdict(r.cost_holds));
   for (std::size_t i = 0; i < r.memory_bytes.size(); ++i) {
     text += fmt::format(
-        "memory  {} of {}{}  {}\n", show_bytes(r.memory_bytes[i]), show_bytes(r.limit_bytes),
+        "memory  {} of {}{}  {}\n", show_bytes(r.memory_bytes[i]),
+        show_bytes(r.stage_limit_bytes.empty() ? r.limit_bytes : r.stage_limit_bytes[i]),
         r.memory_bytes.size() > 1 ? fmt::format(" (stage {})", i) : "", verdict(r.memory_holds));
   }
   if (!r.bound_ps) return text;
@@ -198,11 +210,23 @@ std::string describe(const search::CheckReport& r) {
   return text;
 }
 
+namespace {
+
+/// Of a mixed machine those of its kinds of device, in their order.
+std::string profile_names(const model::Profile& profile) {
+  if (profile.kinds.empty()) return profile.name;
+  std::vector<std::string> names;
+  for (const model::Profile& kind : profile.kinds) names.push_back(kind.name);
+  return base::join(names, ", ");
+}
+
+}  // namespace
+
 std::string describe_origin(const CostModel& cost) {
   std::string text = fmt::format("compute {}, communication {}", origin_word(cost.compute_origin()),
                                  origin_word(cost.communication_origin()));
   if (const auto& p = cost.profile()) {
-    text += fmt::format("; {}", p->name);
+    text += fmt::format("; {}", profile_names(*p));
     if (p->framework) text += fmt::format(" under {}", p->provenance.software);
   }
   return text;
@@ -222,7 +246,7 @@ Json origin_json(const CostModel& cost) {
   Json j = {{"compute", origin_word(cost.compute_origin())},
             {"communication", origin_word(cost.communication_origin())}};
   if (const auto& p = cost.profile()) {
-    j["profile"] = p->name;
+    j["profile"] = profile_names(*p);
     if (p->framework) j["software"] = p->provenance.software;
   }
   return j;
@@ -253,8 +277,11 @@ base::Result<AnswerDoubt> doubt_of(const search::PlanAnswer& answer, const CostM
   const Plan& best = answer.candidates.front().plan;
   AnswerDoubt doubt{.best = {costmodel::uncertainty_of(cost, best), {}}, .share_faster = {}};
   std::vector<const Plan*> plans;
-  for (std::size_t i = 0; i < std::min(kDrawn, answer.candidates.size()); ++i)
-    plans.push_back(&answer.candidates[i].plan);
+  for (const search::Candidate& c : answer.candidates) {
+    // prices are drawn in one order of devices
+    if (plans.size() == kDrawn || c.plan.device_order != best.device_order) break;
+    plans.push_back(&c.plan);
+  }
   TRY(const auto draws,
       costmodel::drawn_steps(cost, plans, costmodel::draw_errors(doubt.best.uncertainty.spread)));
   doubt.best.band = doubt.best.uncertainty.widened(costmodel::band_of(draws.front()));

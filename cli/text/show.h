@@ -20,7 +20,15 @@ std::string show_time(std::int64_t ps);
 std::string show_seconds(double seconds);
 std::string show_bytes(std::int64_t bytes);
 /// Peak memory of a device at the fullest stage.
-std::int64_t worst_peak(const sim::SimReport& report);
+/// The stage that lacks most memory, or has least left; where all have the same limit the fullest.
+struct FullestStage {
+  std::int64_t peak_bytes = 0, limit_bytes = 0;
+  bool fits() const { return peak_bytes <= limit_bytes; }
+};
+/// `stated_bytes`: of a device; 0: every device's own. @pre the report is of the plan, `cost` in
+/// its order of devices.
+FullestStage fullest_stage(const Plan& plan, const sim::SimReport& report, const CostModel& cost,
+                           std::int64_t stated_bytes);
 
 /// "pp4 m16 1f1b | stage 0: 8 × tp1 dp2 zero3 | ... | vocabulary tp2": a plan in a few lines for
 /// people. Of `devices` in the cluster some may be idle; 0: not said.

@@ -55,17 +55,27 @@ OperationPrices::ShapeIndex OperationPrices::shape(const model::SegmentShape& sh
 }
 
 const OperationPrices::Segment& OperationPrices::segment(ShapeIndex index, plan::Phase phase,
-                                                         std::int64_t b) {
+                                                         std::int64_t b, DeviceKinds kinds) {
   constexpr std::int64_t kMaxSequences = std::int64_t{1} << 34;
   ORRERY_CHECK(b >= 0 && b < kMaxSequences, "{} sequences on a rank", b);
   const std::uint64_t key =
       (static_cast<std::uint64_t>(b) * 4 + static_cast<std::uint64_t>(phase)) << 28 | index;
-  const auto [segment, fresh] = segments_[{key}];
+  const auto [segment, fresh] = segments_on(kinds)[{key}];
   if (fresh) {
     const model::SegmentShape s = known_->shapes[index].of_sequences(b);
-    segment = {cost_.segment_ps(s, phase), plan::transient_bytes(s, phase, cost_.loss_bytes())};
+    segment = {cost_.segment_ps(s, phase, kinds),
+               plan::transient_bytes(s, phase, cost_.loss_bytes())};
   }
   return segment;
+}
+
+OperationPrices::Segments& OperationPrices::segments_on(DeviceKinds kinds) {
+  if (!cost_.mixed()) kinds = kAllKinds;
+  if (last_ == nullptr || last_kinds_ != kinds) {
+    last_ = &segments_[kinds];
+    last_kinds_ = kinds;
+  }
+  return *last_;
 }
 
 std::int64_t OperationPrices::collective_ps(plan::Collective op, const plan::Group& group,
@@ -125,7 +135,9 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
       s.collective = op.collective;
       s.group = program.groups[op.group];
       s.bytes = prices.cost().wire_bytes(program, op);
-      if (plan::moves_shards(op)) s.copies_ps = prices.cost().copies_ps(op);
+      if (plan::moves_shards(op)) {
+        if (const auto copies = prices.cost().copies(op)) s.copies = prices.shape(*copies);
+      }
       const auto* touched = &op.updates;
       if (touched->empty()) touched = &op.writes;
       if (touched->empty()) touched = &op.reads;
@@ -218,12 +230,13 @@ TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weigh
   std::int64_t shifts_ps = 0;  // since the last block
   const bool beside = side_by_side_ && prices.cost().overlaps();
   std::vector<std::int64_t> alone(beside ? steps_.size() : 0);
+  const DeviceKinds kinds = prices.cost().kinds_of(ranks.first, ranks.count);
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const Step& s = steps_[i];
-    const std::int64_t ps = step_ps(s, b, weights, ranks, prices);
+    const std::int64_t ps = step_ps(s, b, weights, ranks, kinds, prices);
     if (s.data_stream) {
       t.data_ps += ps;
-      t.serial_ps += s.copies_ps;
+      if (s.copies) t.serial_ps += prices.segment(*s.copies, plan::Phase::kF, 0, kinds).ps;
     } else if (beside) {
       alone[i] = ps;
     } else if (s.shift) {
@@ -273,15 +286,15 @@ std::int64_t TemplateForm::side_by_side_ps(std::vector<std::int64_t>& left,
 }
 
 std::int64_t TemplateForm::step_ps(const Step& s, std::int64_t b, const WeightBytes& weights,
-                                   Ranks ranks, OperationPrices& prices) const {
+                                   Ranks ranks, DeviceKinds kinds, OperationPrices& prices) const {
   switch (s.kind) {
     case kCompute: {
-      if (s.zeroes_part_of < 0) return prices.segment(s.shape, s.phase, b).ps;
+      if (s.zeroes_part_of < 0) return prices.segment(s.shape, s.phase, b, kinds).ps;
       const std::int64_t part = weights.part[as_index(s.zeroes_part_of)];
       if (part == 0) return 0;
       model::SegmentShape zero = prices.shape_of(s.shape);
       zero.elements = part / model::element_bytes(zero.dtype);
-      return prices.segment(prices.shape(zero), s.phase, 0).ps;
+      return prices.segment(prices.shape(zero), s.phase, 0, kinds).ps;
     }
     case kCollective:
       return prices.collective_ps(s.collective, s.group, s.scales ? s.bytes * b : s.bytes,

@@ -3,7 +3,9 @@
 /// A lowered layer as numbers per sequence: what layer_costs.h prices.
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -36,7 +38,8 @@ class OperationPrices {
   struct Segment {
     std::int64_t ps = 0, transient_bytes = 0;
   };
-  const Segment& segment(ShapeIndex index, plan::Phase phase, std::int64_t b);
+  const Segment& segment(ShapeIndex index, plan::Phase phase, std::int64_t b,
+                         DeviceKinds kinds = kAllKinds);
   const CostModel& cost() const { return cost_; }
   /// 0 on no ranks. `in_pieces`: beside a product.
   std::int64_t collective_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes,
@@ -57,7 +60,11 @@ class OperationPrices {
 
   const CostModel& cost_;
   std::shared_ptr<Known> known_;
-  PriceTable<1, Segment> segments_;  // (shape, phase, b)
+  using Segments = PriceTable<1, Segment>;  // of (shape, phase, b)
+  Segments& segments_on(DeviceKinds kinds);
+  std::map<DeviceKinds, Segments> segments_;
+  DeviceKinds last_kinds_ = 0;  // asked for last
+  Segments* last_ = nullptr;
 };
 
 /// What depends on the way a layer's weights are sharded: bytes of each unit's gathered weights and
@@ -104,14 +111,14 @@ class TemplateForm {
     // `bytes` of a collective or of every leg are per sequence
     bool scales = false;
     std::int64_t bytes = 0;
-    std::int64_t copies_ps = 0;          // of shards, on the compute stream
-    std::int64_t writes = 0, frees = 0;  // per sequence
+    std::optional<OperationPrices::ShapeIndex> copies;  // of shards, on the compute stream
+    std::int64_t writes = 0, frees = 0;                 // per sequence
     std::int64_t fixed_writes = 0, fixed_frees = 0;
     int zeroes_part_of = -1;            // unit whose gradient part it zeroes
     std::vector<int> frees_weights_of;  // units
   };
   std::int64_t step_ps(const Step& s, std::int64_t b, const WeightBytes& weights, Ranks ranks,
-                       OperationPrices& prices) const;
+                       DeviceKinds kinds, OperationPrices& prices) const;
   void find_dependencies(const std::vector<plan::Op>& ops);
   /// Steps of `alone` ps each, every stream in its order: while computation and communication both
   /// run they take `slowdown` times as long. All but data communication.

@@ -8,6 +8,7 @@
 #include "costmodel/closed_form/stage_memory.h"
 #include "costmodel/closed_form/step_times.h"
 #include "plan/program/schedule.h"
+#include "topologies/device_order.h"
 
 namespace orrery::costmodel {
 namespace {
@@ -361,12 +362,14 @@ class PlanPricer {
     in_backward(sent(freed_gradient_bytes(s)), p);
   }
 
+  /// On the devices of the last stage.
   std::int64_t zeroing_ps(std::int64_t elements, model::DType type) const {
     model::SegmentShape zero;
     zero.kind = model::SegmentKind::kZeroGradient;
     zero.dtype = type;
     zero.elements = elements;
-    return cost_.segment_ps(zero, model::Phase::kF);
+    return cost_.segment_ps(zero, model::Phase::kF,
+                            cost_.kinds_of(first_rank(stages() - 1), devices()));
   }
 
   /// The gradient of the encoder's output, zero behind the last block.
@@ -480,6 +483,7 @@ base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan) {
                                       "no closed form prices a plan with partitioned layers")
                          .with_hint("'orrery simulate' runs it"));
   if (!faults.empty()) return base::fail(std::move(faults));
+  TRY_VOID(topologies::check_device_order(cost.topology(), plan.device_order));
   return PlanPricer(costs, plan).price();
 }
 

@@ -101,15 +101,11 @@ tl::unexpected<base::Diagnostics> wrong_precision(const model::Profile& profile,
                                  model::to_string(precision))));
 }
 
-base::Result<void> check_format(const Roofline& device, const topologies::Topology& topology,
-                                model::Format format) {
-  if (device.rates(model::DType::kBFloat16).of(format).raw() > 0) return {};
+base::Result<void> check_format(const topologies::DeviceModel& device, model::Format format) {
+  if (Roofline::of(device).rates(model::DType::kBFloat16).of(format).raw() > 0) return {};
   const bool later = format == model::Format::kNvFp4 || format == model::Format::kMxFp8;
-  const auto lacks = std::ranges::find_if(topology.device_models(), [&](const auto& m) {
-    return (later ? m.peak_fp4 : m.peak_fp8).raw() == 0;
-  });
   return base::fail(
-      base::make_error(base::ErrorCode::kInconsistent, "{} has no products in {}", lacks->name,
+      base::make_error(base::ErrorCode::kInconsistent, "{} has no products in {}", device.name,
                        to_string(format))
           .with_hint(later ? "from Blackwell on; a topology says peak_fp8 and peak_fp4 of a device"
                            : "from Hopper on; a topology says peak_fp8 of a device"));
@@ -128,25 +124,9 @@ base::Result<void> check_power(const Roofline& device, const model::PowerSurface
 
 }  // namespace
 
-Roofline Roofline::of(const topologies::Topology& topology) {
-  const auto models = topology.device_models();
-  ORRERY_CHECK(!models.empty());
-  Roofline r{models[0].peak_fp32,
-             models[0].peak_bf16,
-             models[0].peak_fp8,
-             models[0].peak_fp4,
-             models[0].memory_bandwidth,
-             models[0].launch_overhead,
-             std::ranges::min_element(models, {}, &topologies::DeviceModel::peak_bf16)->power};
-  for (const auto& m : models) {
-    r.peak_fp32 = std::min(r.peak_fp32, m.peak_fp32);
-    r.peak_bf16 = std::min(r.peak_bf16, m.peak_bf16);
-    r.peak_fp8 = std::min(r.peak_fp8, m.peak_fp8);
-    r.peak_fp4 = std::min(r.peak_fp4, m.peak_fp4);
-    r.memory_bandwidth = std::min(r.memory_bandwidth, m.memory_bandwidth);
-    r.launch = std::max(r.launch, m.launch_overhead);
-  }
-  return r;
+Roofline Roofline::of(const topologies::DeviceModel& device) {
+  return {device.peak_fp32,        device.peak_bf16,       device.peak_fp8, device.peak_fp4,
+          device.memory_bandwidth, device.launch_overhead, device.power};
 }
 
 base::FlopsPerSecond Roofline::peak(model::DType type) const {
@@ -198,10 +178,11 @@ double expected_greatest(std::int64_t n) {
 base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model,
                                                 const topologies::Topology& topology,
                                                 const std::optional<model::Profile>& profile,
-                                                model::Precision precision) {
+                                                model::Precision precision, std::size_t kind) {
   ComputePrices prices;
-  prices.roofline_ = Roofline::of(topology);
-  TRY_VOID(check_format(prices.roofline_, topology, model::format_of(precision)));
+  const topologies::DeviceModel& device = topology.device_models()[kind];
+  prices.roofline_ = Roofline::of(device);
+  TRY_VOID(check_format(device, model::format_of(precision)));
   if (!profile) return prices;
   const auto type = model::compute_dtype(precision);
   for (const auto& surface : profile->surfaces) {
@@ -217,8 +198,8 @@ base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model,
   }
   std::ranges::stable_sort(
       prices.points_, [](const Point& a, const Point& b) { return a.shape.kind < b.shape.kind; });
-  for (std::size_t kind = 0, i = 0; kind <= kKinds; ++kind) {
-    while (i < prices.points_.size() && as_index(prices.points_[i].shape.kind) < kind) ++i;
+  for (std::size_t segment = 0, i = 0; segment <= kKinds; ++segment) {
+    while (i < prices.points_.size() && as_index(prices.points_[i].shape.kind) < segment) ++i;
     prices.first_of_kind_.push_back(i);
   }
   prices.composition_factor_ = profile->composition_factor;

@@ -55,8 +55,8 @@
 ///   16,384. σ is a property of the devices (silicon, cooling), the same in every step; n counts
 ///   all devices of the topology.
 ///
-/// Scope: no cache effects; clocks fall only on surfaces (surface.h); one device model (the slowest
-/// of the topology).
+/// Scope: no cache effects; clocks fall only on surfaces (surface.h); one device model
+/// (cost_model.h has one of these for each).
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -72,13 +72,13 @@
 
 namespace orrery::costmodel {
 
-/// Rates of the slowest device.
+/// Rates of a device.
 struct Roofline {
   base::FlopsPerSecond peak_fp32, peak_bf16, peak_fp8, peak_fp4;  // the last two: 0, none
   base::BytesPerSecond memory_bandwidth;
   base::Seconds launch;
-  base::Watts power;  // of the device of the least peak; zero: not stated
-  static Roofline of(const topologies::Topology& topology);
+  base::Watts power;  // zero: not stated
+  static Roofline of(const topologies::DeviceModel& device);
   base::FlopsPerSecond peak(model::DType type) const;
   DeviceRates rates(model::DType type) const;
   /// The two times that R is the larger of, without launch.
@@ -119,12 +119,12 @@ double expected_greatest(std::int64_t n);
 
 class ComputePrices {
  public:
-  /// Errors: operators or layer times of another precision, layer times of a model that is neither
-  /// this nor in the catalog, times ≤ 0.
+  /// On the devices of model `kind` of the topology. Errors: operators or layer times of another
+  /// precision, layer times of a model that is neither this nor in the catalog, times ≤ 0.
   static base::Result<ComputePrices> make(const model::ModelSpec& model,
                                           const topologies::Topology& topology,
                                           const std::optional<model::Profile>& profile,
-                                          model::Precision precision);
+                                          model::Precision precision, std::size_t kind = 0);
 
   /// The same prices times the errors of a draw, whatever their source.
   ComputePrices drawn(const PriceFactors& errors) const;

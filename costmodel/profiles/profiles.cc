@@ -94,6 +94,16 @@ model::Spread no_narrower(const std::optional<model::Spread>& stated) {
   return spread;
 }
 
+/// What a step takes on a device under some software.
+model::Profile finished(Surface surface, const model::Profile& software,
+                        const model::ModelSpec& model) {
+  model::Profile profile = in_training(std::move(surface.profile), software, model);
+  if (surface.measured) return profile;
+  profile.device.clear();  // it suits others too
+  profile.spread = no_narrower(profile.spread);
+  return profile;
+}
+
 /// Of a user: only what a step adds, for the rest would be dropped.
 base::Result<model::Profile> load_software(const std::string& path) {
   TRY(model::Profile software, model::load_profile(path));
@@ -150,14 +160,18 @@ base::Result<std::optional<model::Profile>> device_profile(const topologies::Top
   if (slowest == devices.end()) return std::nullopt;
   TRY(std::optional<Surface> found, surface_of(*slowest));
   if (!found) return std::nullopt;
-  model::Profile device = std::move(found->profile);
   if (software.empty())
-    software = device.framework || !found->measured ? "megatron-core" : "megatron-2021";
+    software = found->profile.framework || !found->measured ? "megatron-core" : "megatron-2021";
   TRY(const model::Profile stack, find_software(software));
-  if (!found->measured || devices.size() > 1) device.device.clear();  // it suits others too
-  device = in_training(std::move(device), stack, model);
-  if (!found->measured) device.spread = no_narrower(device.spread);
-  return device;
+  model::Profile profile = finished(*std::move(found), stack, model);
+  if (devices.size() == 1) return profile;
+  profile.device.clear();
+  for (const topologies::DeviceModel& device : devices) {
+    TRY(std::optional<Surface> own, surface_of(device));
+    if (!own) own = Surface{{.name = fmt::format("datasheet of {}", device.name)}, false};
+    profile.kinds.push_back(finished(*std::move(own), stack, model));
+  }
+  return profile;
 }
 
 }  // namespace orrery::costmodel

@@ -41,8 +41,10 @@ std::vector<CatalogProfile> list_software();
 /// 2. No software: `megatron-core` on devices since flash attention (arXiv 2205.14135), which state
 ///    a `framework` of their own, `megatron-2021` before.
 /// 3. Attention written out, and dropout, are not of models that train without dropout.
+/// 4. Several kinds of device: every kind has a surface by rule 1 (Profile::kinds), none where no
+///    device is like it; the software is one, by rule 2 of the slowest.
 ///
-/// None: no device is like it. Errors: those of the reader; kNotFound with "did you mean".
+/// None: no device is like the slowest. Errors: those of the reader; kNotFound with "did you mean".
 inline constexpr double kLikeness = 4;
 base::Result<std::optional<model::Profile>> device_profile(const topologies::Topology& topology,
                                                            const model::ModelSpec& model,

@@ -73,6 +73,7 @@ const char* hidden_by(const Profile& p, const Setting& setting) {
 }  // namespace
 
 base::Result<void> apply_settings(Profile& profile, std::span<const Setting> settings) {
+  for (Profile& kind : profile.kinds) TRY_VOID(apply_settings(kind, settings));
   const std::vector<Number> numbers = numbers_of(profile);
   base::ErrorSink sink;
   for (const Setting& setting : settings) {

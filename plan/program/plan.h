@@ -127,6 +127,9 @@ struct Plan {
   // embedding and head: tp = vocabulary parallel, cp, zero 0..3; no sp, no recompute
   LayerStrategy vocabulary;
   int prefetch_depth = 1;  // ZeRO-3: gathered layers (slices) alive beside the one in use
+  // Of a cluster with several kinds of device: ranks count hosts with devices of the first model
+  // first, and so on (topologies/device_order.h); empty: hosts in the cluster's order.
+  std::vector<std::string> device_order = {};
 
   [[nodiscard]] int pipeline_degree() const { return as_int(stages.size()) / virtual_stages; }
   [[nodiscard]] int devices_per_stage() const { return vocabulary.ranks(); }

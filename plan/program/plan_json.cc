@@ -139,6 +139,7 @@ Json to_json(const Plan& plan) {
                {"vocabulary", strategy_json(p.vocabulary)},
                {"stages", std::move(stages)}};
   if (p.virtual_stages != 1) json["virtual_stages"] = p.virtual_stages;
+  if (!p.device_order.empty()) json["device_order"] = p.device_order;
   return json;
 }
 
@@ -163,6 +164,8 @@ base::Result<Plan> read_plan(const base::Node& root) {
   p.schedule = r.required_enum("schedule", names_up_to(Schedule::kZeroBubbleH1));
   p.virtual_stages = as_int(r.optional_int("virtual_stages", {1, kMaxWorldSize}).value_or(1));
   p.prefetch_depth = as_int(r.required_int("prefetch_depth", {0, 1024}));
+  for (const base::Node& name : r.optional_list("device_order").value_or(std::vector<base::Node>{}))
+    p.device_order.push_back(sink.take(name.as_string()));
   p.vocabulary = read_strategy(r.required_object("vocabulary"), "vocabulary", sink);
   for (const base::Node& stage : r.required_list("stages")) {
     p.stages.push_back(read_stage(stage, p.stages.size(), sink));

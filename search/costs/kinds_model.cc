@@ -214,11 +214,12 @@ KindsStage KindsModel::stage(const KindsChoice& c, const KindsSums& sums, int st
   if (stage + 1 == problem_.stages) {
     t.add(head());
     if (const LayerCost* change = change_of(c, to, family_->places[place])) t.add(*change);
-    t.start_ps += stages_.zero_loss_ps();
-    const std::int64_t end = model_.encoder_decoder()
-                                 ? stages_.zero_ps(model::compute_dtype(cost_.options().precision),
-                                                   stream_elements(c, to))
-                                 : 0;
+    t.start_ps += stages_.zero_loss_ps(problem_);
+    const std::int64_t end =
+        model_.encoder_decoder()
+            ? stages_.zero_ps(problem_, model::compute_dtype(cost_.options().precision),
+                              stream_elements(c, to))
+            : 0;
     t.backward_ps += end;
     t.backward_sync_ps += end;
   } else {

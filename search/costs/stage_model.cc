@@ -5,6 +5,7 @@
 #include "base/numbers.h"
 #include "search/costs/pass_times.h"
 #include "search/costs/unbeaten.h"
+#include "topologies/device_order.h"
 
 namespace orrery::search {
 namespace {
@@ -35,7 +36,8 @@ class StageModel::View final : public StageCheck, public LayoutChanges {
   bool fits(std::size_t stage, int entry, const std::vector<std::int32_t>& options) override {
     if (entry >= 0) plan_.stages[stage - 1].runs = {{1, table(stage).layouts[as_index(entry)]}};
     plan_.stages[stage] = runs_of(stage, options);
-    return costmodel::stage_peak_bytes(model_.costs_, plan_, as_int(stage)) <= model_.memory_bytes_;
+    return costmodel::stage_peak_bytes(model_.costs_, plan_, as_int(stage)) <=
+           model_.memory_bytes(problem_, as_int(stage));
   }
   std::int64_t change_ps(std::size_t stage, int from, int to) override {
     return model_.change_ps(table(stage), problem_.micro_batches, first_rank(stage), devices_, from,
@@ -68,13 +70,17 @@ class StageModel::View final : public StageCheck, public LayoutChanges {
 };
 
 StageModel::StageModel(costmodel::LayerCosts& costs, const Space& space, std::int64_t global_batch,
-                       std::int64_t memory_bytes)
+                       costmodel::MemoryLimit memory)
     : costs_(costs),
       cost_(costs.cost()),
       space_(space),
       global_batch_(global_batch),
-      memory_bytes_(memory_bytes),
+      memory_(std::move(memory)),
       model_fingerprint_(cost_.model().fingerprint()) {
+  if (cost_.mixed()) {
+    device_order_ = topologies::device_order(cost_.topology());
+    if (!topologies::is_in_device_order(cost_.topology(), device_order_)) device_order_.clear();
+  }
   const model::ModelSpec& model = cost_.model();
   for (int k = 0; k < model.kinds(); ++k)
     kinds_.push_back(
@@ -209,12 +215,14 @@ StageModel::Vocabulary StageModel::vocabulary(const PlanProblem& problem, bool h
   return v;
 }
 
-std::int64_t StageModel::zero_ps(model::DType dtype, std::int64_t elements) const {
+std::int64_t StageModel::zero_ps(const PlanProblem& problem, model::DType dtype,
+                                 std::int64_t elements) const {
   model::SegmentShape zero;
   zero.kind = model::SegmentKind::kZeroGradient;
   zero.dtype = dtype;
   zero.elements = elements;
-  return cost_.segment_ps(zero, model::Phase::kF);
+  const int last = (problem.stages - 1) * problem.devices;
+  return cost_.segment_ps(zero, model::Phase::kF, cost_.kinds_of(last, problem.devices));
 }
 
 const std::vector<int>& StageModel::places(const PlanProblem& problem) {
@@ -335,7 +343,7 @@ void StageModel::fill_stage(const PlanProblem& problem, int index, const Table& 
       costmodel::in_flight(problem.schedule, index, problem.stages, problem.micro_batches);
   LayerProblem& p = stage.layers;
   p.layouts = as_int(t.layouts.size());
-  p.budget_bytes = memory_bytes_;
+  p.budget_bytes = memory_bytes(problem, index);
   p.flight = flight;
   p.options.reserve(t.blocks.size());
   for (const Block& b : t.blocks) {
@@ -402,7 +410,7 @@ void StageModel::add_ends(const PlanProblem& problem, int index, const Table& t,
       p.back_neighbour_bytes = v.memory.gathered_bytes;
       // and the loss
       p.budget_bytes -= v.memory.persistent_bytes + model::element_bytes(model::DType::kFloat32);
-      if (index == 0) stage.once_ps += zero_loss_ps();
+      if (index == 0) stage.once_ps += zero_loss_ps(problem);
     } else {
       // Its output is the first layer's input, which is counted there.
       p.front_transient_bytes = v.stream_bytes + v.memory.backward_bytes;
@@ -446,6 +454,7 @@ plan::Plan StageModel::frame(const PlanProblem& problem) const {
   plan.global_batch = global_batch_;
   plan.micro_batches = problem.micro_batches;
   plan.schedule = problem.schedule;
+  plan.device_order = device_order_;
   plan.vocabulary = problem.vocabulary;
   return plan;
 }

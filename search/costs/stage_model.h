@@ -42,6 +42,7 @@
 #include "costmodel/closed_form/closed_form.h"
 #include "costmodel/closed_form/layer_costs.h"
 #include "costmodel/cost_model.h"
+#include "costmodel/memory_limit.h"
 #include "search/costs/layer_memory.h"
 #include "search/programs/pipeline_program.h"
 #include "search/space/decision_tree.h"
@@ -66,14 +67,18 @@ inline constexpr int kMostVirtualStages = 16;  // a sixteenth of the bubble is l
 
 class StageModel {
  public:
-  /// @pre `costs` and `space` outlive this object. `memory_bytes`: what the Program's buffers may
-  /// take on a device.
+  /// @pre `costs` and `space` outlive this object. `memory`: what the Program's buffers may take on
+  /// a device.
   StageModel(costmodel::LayerCosts& costs, const Space& space, std::int64_t global_batch,
-             std::int64_t memory_bytes);
+             costmodel::MemoryLimit memory);
   ~StageModel();
 
   [[nodiscard]] costmodel::LayerCosts& costs() const { return costs_; }
-  [[nodiscard]] std::int64_t memory_bytes() const { return memory_bytes_; }
+  [[nodiscard]] const costmodel::MemoryLimit& memory() const { return memory_; }
+  /// On pipeline rank `rank`.
+  [[nodiscard]] std::int64_t memory_bytes(const PlanProblem& problem, int rank) const {
+    return memory_.of(cost_, rank * problem.devices, problem.devices);
+  }
   /// Strategies of layers and of the vocabulary for stages of `devices`, with what was cut.
   const StrategyTree& layers_of(int devices, std::int64_t micro_batches, int kind = 0);
   const StrategyTree& vocabulary_of(int devices, std::int64_t micro_batches);
@@ -107,9 +112,13 @@ class StageModel {
                                              std::int64_t micro_batches, int kind = 0) const;
   [[nodiscard]] std::int64_t stream_bytes(const plan::LayerStrategy& layout,
                                           std::int64_t micro_batches, int kind = 0) const;
-  [[nodiscard]] std::int64_t zero_ps(model::DType dtype, std::int64_t elements) const;
+  /// On the last pipeline rank.
+  [[nodiscard]] std::int64_t zero_ps(const PlanProblem& problem, model::DType dtype,
+                                     std::int64_t elements) const;
   /// The loss is one number, zeroed once.
-  [[nodiscard]] std::int64_t zero_loss_ps() const { return zero_ps(model::DType::kFloat32, 1); }
+  [[nodiscard]] std::int64_t zero_loss_ps(const PlanProblem& problem) const {
+    return zero_ps(problem, model::DType::kFloat32, 1);
+  }
 
  private:
   struct Block {
@@ -171,7 +180,8 @@ class StageModel {
   const costmodel::CostModel& cost_;
   const Space& space_;
   std::int64_t global_batch_;
-  std::int64_t memory_bytes_;
+  costmodel::MemoryLimit memory_;
+  std::vector<std::string> device_order_;  // of a mixed machine
   std::string model_fingerprint_;
   struct Kind {
     model::ModelSpec block;

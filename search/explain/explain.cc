@@ -24,6 +24,7 @@ class Explainer {
   base::Result<Explanation> run() {
     limit_ = memory_limit();
     request_.problem.memory_bytes = limit_;
+    request_.problem.orders = false;  // of devices: that of the plan
     known_.emplace(cost_, limit_, request_.problem.threads);
     TRY(e_.plan, simulate_plan(cost_, request_.plan));
     known_->add(e_.plan);

@@ -36,7 +36,7 @@ class BestFirst {
   BestFirst(StageModel& stages, const PlanRequest& request, LoopOptions options)
       : costs_(stages.costs()),
         request_(request),
-        budget_(stages.memory_bytes()),
+        stages_(stages),
         options_(options),
         solvers_(stages, request.space),
         families_(costs_.cost(), request, solvers_) {
@@ -253,8 +253,7 @@ class BestFirst {
       entry.bound_ps = std::max(entry.bound_ps, std::min(cutoff, answer.left_ps));
     if (!answer.plan) return false;
     TRY(Finalist finalist, price(*std::move(answer.plan)));
-    ORRERY_CHECK(std::ranges::max(finalist.stage_peak_bytes) <= budget_,
-                 "the answer of a solver does not fit");
+    ORRERY_CHECK(excess_bytes(finalist) <= 0, "the answer of a solver does not fit");
     ORRERY_CHECK(answer.form_ps <= finalist.closed_form_ps, "a solver's form is no lower bound");
     // The form's own optimum bounds the problem where plan_cost charges more (stage_model.h).
     if (depth == Depth::kExact && answer.form_ps < finalist.closed_form_ps)
@@ -262,6 +261,14 @@ class BestFirst {
     if (finalist.closed_form_ps >= cutoff) return false;
     keep(entry.problem, std::move(finalist));
     return true;
+  }
+  /// Of the stage that lacks most, or has least left.
+  [[nodiscard]] std::int64_t excess_bytes(const Finalist& f) const {
+    std::int64_t excess = -kForbidden;
+    for (std::size_t i = 0; i < f.stage_peak_bytes.size(); ++i)
+      excess = std::max(excess, f.stage_peak_bytes[i] -
+                                    stages_.memory().of_stage(costs_.cost(), f.plan, as_int(i)));
+    return excess;
   }
   void spend(const Effort& effort) {
     effort_.states += effort.states;
@@ -428,7 +435,7 @@ class BestFirst {
     result_.least_peak_bytes = kForbidden;
     for (const auto& [needed, problem] : by_need) {
       TRY(Finalist finalist, price(solvers_.of(problem).minimum_memory(problem)));
-      const std::int64_t peak = std::ranges::max(finalist.stage_peak_bytes);
+      const std::int64_t peak = stages_.memory().least() + excess_bytes(finalist);
       if (peak >= result_.least_peak_bytes) continue;
       result_.least_peak_bytes = peak;
       result_.smallest = std::move(finalist);
@@ -438,7 +445,7 @@ class BestFirst {
 
   costmodel::LayerCosts& costs_;
   const PlanRequest& request_;
-  std::int64_t budget_;
+  StageModel& stages_;
   LoopOptions options_;
   Solvers solvers_;
   Families families_;

@@ -30,7 +30,8 @@ struct LoopResult {
   // of the problems that their cheapest bound does not put beyond the best plan
   std::vector<ProblemMultipliers> multipliers;
   std::int64_t multiplier_bound_ps = 0;  // what they and those cheapest bounds prove
-  // Nothing fits: the plan of the least peak that was found.
+  // Nothing fits: the plan of the least peak that was found; where stages have unlike memory, the
+  // one that lacks least, as if every stage had the least memory.
   std::int64_t least_peak_bytes = 0;
   Finalist smallest;
 };

@@ -1,12 +1,17 @@
 #include "search/loop/planner.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/numbers.h"
+#include "base/text.h"
+#include "costmodel/memory_limit.h"
 #include "search/loop/best_first.h"
+#include "search/loop/merged_answers.h"
 #include "search/loop/relaxations.h"
 #include "search/loop/uniform_plans.h"
 #include "search/programs/layer_program.h"
+#include "topologies/device_order.h"
 
 namespace orrery::search {
 
@@ -17,7 +22,8 @@ using base::ErrorCode;
 constexpr int kRunnersUp = 7;
 
 /// All faults of a request, so that they are reported together.
-base::Result<std::int64_t> memory_of(const costmodel::CostModel& cost, const PlanRequest& r) {
+base::Result<costmodel::MemoryLimit> memory_of(const costmodel::CostModel& cost,
+                                               const PlanRequest& r) {
   base::ErrorSink sink;
   const auto fault = [&](ErrorCode code, std::string message) {
     sink.add(base::Diagnostic{.code = code, .message = std::move(message)});
@@ -45,13 +51,10 @@ base::Result<std::int64_t> memory_of(const costmodel::CostModel& cost, const Pla
           fmt::format("{} micro-batches do not divide a global batch of {}",
                       *r.space.fix_micro_batches, r.global_batch));
   }
-  std::int64_t memory = r.memory_bytes;
-  for (const topologies::DeviceModel& device : cost.topology().device_models()) {
-    if (r.memory_bytes == 0)
-      memory = memory == 0 ? device.memory_bytes : std::min(memory, device.memory_bytes);
-  }
-  if (memory <= 0) fault(ErrorCode::kOutOfRange, fmt::format("{} bytes of device memory", memory));
-  return sink.result(memory);
+  costmodel::MemoryLimit memory(cost, r.memory_bytes);
+  if (memory.least() <= 0)
+    fault(ErrorCode::kOutOfRange, fmt::format("{} bytes of device memory", memory.least()));
+  return sink.result(std::move(memory));
 }
 
 /// Plans of one shape differ in their strategies alone.
@@ -96,11 +99,11 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
   return {};
 }
 
-}  // namespace
-
-base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanRequest& request) {
-  TRY(const std::int64_t limit, memory_of(cost, request));
-  const std::int64_t budget = cost.usable_bytes(limit);
+/// In the order of devices that ranks count.
+base::Result<PlanAnswer> find_in_order(const costmodel::CostModel& cost,
+                                       const PlanRequest& request) {
+  TRY(const costmodel::MemoryLimit limit, memory_of(cost, request));
+  const costmodel::MemoryLimit budget = limit.usable(cost);
   costmodel::LayerCosts costs(cost);
   // Runners-up are found even where only the answer is simulated in full.
   PlanRequest searched = request;
@@ -111,11 +114,12 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
   answer.pruned = std::move(loops.pruned);
   answer.states = loops.states;
   answer.problems = loops.problems;
-  answer.certificate.memory_limit_bytes = limit;
+  answer.certificate.memory_limit_bytes = limit.same() ? limit.least() : 0;
   answer.certificate.cost_model_fingerprint = cost.fingerprint();
   answer.certificate.multiplier_bound_ps = loops.multiplier_bound_ps;
   if (request.multipliers) {
-    answer.certificate.proofs = {{request.space, std::move(loops.multipliers)}};
+    answer.certificate.proofs = {
+        {request.space, std::move(loops.multipliers), stages.frame({}).device_order}};
     Space& proved = answer.certificate.proofs.front().space;
     proved.interleaved = proved.zero_bubble = proved.idle = false;
   }
@@ -123,7 +127,7 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
     answer.status = loops.exhausted ? Status::kBudget : Status::kInfeasible;
     const bool nothing_divides = loops.least_peak_bytes >= kForbidden;
     answer.shortfall_bytes =
-        nothing_divides ? 0 : cost.reserved_bytes(loops.least_peak_bytes) - limit;
+        nothing_divides ? 0 : cost.reserved_bytes(loops.least_peak_bytes) - limit.least();
     if (request.relax && !loops.exhausted && !nothing_divides) {
       TRY(answer.relaxations, relax_request(cost, request, budget, loops));
     }
@@ -140,6 +144,43 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
   }
   answer.status = loops.bound_ps < best.closed_form_ps ? Status::kBudget : Status::kOptimal;
   TRY_VOID(evaluate_best(stages, request, loops.finalists, answer));
+  return answer;
+}
+
+/// Every order, and where hosts of a kind are not together the cluster's own.
+base::Result<std::vector<costmodel::CostModel>> in_all_orders(const costmodel::CostModel& cost) {
+  std::vector<costmodel::CostModel> all;
+  const auto own = topologies::device_order(cost.topology());
+  if (!topologies::is_in_device_order(cost.topology(), own)) all.push_back(cost);
+  for (const topologies::DeviceOrder& order : topologies::device_orders(cost.topology())) {
+    TRY(costmodel::CostModel ordered, cost.in_order(order));
+    all.push_back(std::move(ordered));
+  }
+  return all;
+}
+
+}  // namespace
+
+base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanRequest& request) {
+  if (!cost.mixed() || !request.orders) return find_in_order(cost, request);
+  PlanAnswer answer;
+  std::optional<PlanAnswer> nearest;  // where nothing fits: the order that lacks least
+  TRY(const std::vector<costmodel::CostModel> orders, in_all_orders(cost));
+  for (const costmodel::CostModel& there : orders) {
+    TRY(PlanAnswer part, find_in_order(there, request));
+    const std::string name = base::join(topologies::device_order(there.topology()), ", ");
+    for (Pruned& p : part.pruned) p.candidate = fmt::format("{}: {}", name, p.candidate);
+    if (part.status == Status::kInfeasible &&
+        (!nearest || part.shortfall_bytes < nearest->shortfall_bytes))
+      nearest = part;
+    merge_answer(std::move(part), answer);
+  }
+  if (answer.status == Status::kInfeasible && nearest) {
+    answer.shortfall_bytes = nearest->shortfall_bytes;
+    answer.relaxations = std::move(nearest->relaxations);
+    answer.certificate = std::move(nearest->certificate);
+  }
+  order_answer(answer, request.top);
   return answer;
 }
 

@@ -23,15 +23,16 @@ struct Progress {
 struct PlanRequest {
   std::string cluster;  // as the user said it: goes into the plan
   int hosts = 1;
-  std::int64_t memory_bytes = 0;  // per device; 0: the device's own
+  std::int64_t memory_bytes = 0;  // per device; 0: every device's own
   std::int64_t global_batch = 0;
   int top = 8;  // candidates: plans that are simulated with their reports
   int threads = 1;
   std::uint64_t max_states =
       0;  // effort limit in dynamic-program states; 0: none. Reached: status kBudget with its gap
   Space space;
-  bool relax = true;                                 // infeasible: look for relaxations
-  bool multipliers = true;                           // the certificate states its multipliers
+  bool relax = true;        // infeasible: look for relaxations
+  bool multipliers = true;  // the certificate states its multipliers
+  bool orders = true;  // of a mixed cluster: every order of its devices, else as ranks count them
   std::function<void(const Progress&)> on_progress;  // may be empty
 };
 
@@ -70,7 +71,10 @@ struct PlanAnswer {
   std::vector<Relaxation> relaxations;
 };
 
-/// Exact search. Errors are wrong inputs only; "nothing fits" is an answer.
+/// Exact search. A cluster with several kinds of device is searched in every order of them
+/// (topologies/device_order.h): the answer is the best over all orders, its plan says which
+/// (Plan::device_order). `cost` may count ranks in any order. Errors are wrong inputs only;
+/// "nothing fits" is an answer.
 base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanRequest& request);
 
 }  // namespace orrery::search

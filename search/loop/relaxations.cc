@@ -16,7 +16,8 @@ constexpr LoopOptions kQuickly{.ticks = kSearchTicks / 4, .gives_up = true};
 
 /// A good plan of a changed request, simulated; nothing when it does not fit either.
 base::Result<std::optional<Relaxation>> attempt(const costmodel::CostModel& cost,
-                                                PlanRequest request, std::int64_t budget,
+                                                PlanRequest request,
+                                                const costmodel::MemoryLimit& budget,
                                                 std::string change) {
   request.top = 1;
   request.on_progress = nullptr;
@@ -34,11 +35,13 @@ base::Result<std::optional<Relaxation>> attempt(const costmodel::CostModel& cost
 
 /// The least memory that some plan needs, with the time of the best plan there.
 base::Result<Relaxation> more_memory(const costmodel::CostModel& cost, const PlanRequest& request,
-                                     std::int64_t budget, const LoopResult& loops) {
+                                     const costmodel::MemoryLimit& budget,
+                                     const LoopResult& loops) {
   const std::int64_t needed = cost.reserved_bytes(loops.least_peak_bytes);
   const std::string change =
-      fmt::format("memory {} → {}", gib(cost.reserved_bytes(budget)), gib(needed));
-  TRY(std::optional<Relaxation> best, attempt(cost, request, loops.least_peak_bytes, change));
+      fmt::format("memory {} → {}", gib(cost.reserved_bytes(budget.least())), gib(needed));
+  TRY(std::optional<Relaxation> best,
+      attempt(cost, request, budget.plus(loops.least_peak_bytes - budget.least()), change));
   if (best) {
     best->memory_bytes = needed;
     return *best;
@@ -52,7 +55,7 @@ base::Result<Relaxation> more_memory(const costmodel::CostModel& cost, const Pla
 /// one, so only the memory counts.
 base::Result<std::optional<Relaxation>> more_devices(const costmodel::CostModel& cost,
                                                      const PlanRequest& request,
-                                                     std::int64_t budget) {
+                                                     const costmodel::MemoryLimit& budget) {
   const auto hosts = 2 * cost.topology().hosts();
   auto topology = topologies::catalog_topology(request.cluster, hosts);
   if (!topology) return std::nullopt;  // not a catalog cluster, or without a fabric
@@ -72,13 +75,13 @@ base::Result<std::optional<Relaxation>> more_devices(const costmodel::CostModel&
 
 base::Result<std::vector<Relaxation>> relax_request(const costmodel::CostModel& cost,
                                                     const PlanRequest& request,
-                                                    std::int64_t budget_bytes,
+                                                    const costmodel::MemoryLimit& budget,
                                                     const LoopResult& loops) {
   std::vector<Relaxation> result;
   const auto try_space = [&](const char* change, auto&& widen) -> base::Result<void> {
     PlanRequest wider = request;
     widen(wider.space);
-    TRY(std::optional<Relaxation> found, attempt(cost, wider, budget_bytes, change));
+    TRY(std::optional<Relaxation> found, attempt(cost, wider, budget, change));
     if (found) result.push_back(*std::move(found));
     return {};
   };
@@ -102,10 +105,10 @@ base::Result<std::vector<Relaxation>> relax_request(const costmodel::CostModel& 
     TRY_VOID(
         try_space("any number of micro-batches", [](Space& s) { s.fix_micro_batches.reset(); }));
   if (loops.least_peak_bytes < kForbidden) {
-    TRY(Relaxation memory, more_memory(cost, request, budget_bytes, loops));
+    TRY(Relaxation memory, more_memory(cost, request, budget, loops));
     result.push_back(std::move(memory));
   }
-  TRY(std::optional<Relaxation> devices, more_devices(cost, request, budget_bytes));
+  TRY(std::optional<Relaxation> devices, more_devices(cost, request, budget));
   if (devices) result.push_back(*std::move(devices));
   return result;
 }

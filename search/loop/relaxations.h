@@ -10,11 +10,11 @@
 
 namespace orrery::search {
 
-/// @pre nothing fits `budget_bytes`; `loops` says so. Smallest change first: what keeps the
+/// @pre nothing fits `budget`; `loops` says so. Smallest change first: what keeps the
 /// machine, then what asks for a bigger one.
 base::Result<std::vector<Relaxation>> relax_request(const costmodel::CostModel& cost,
                                                     const PlanRequest& request,
-                                                    std::int64_t budget_bytes,
+                                                    const costmodel::MemoryLimit& budget,
                                                     const LoopResult& loops);
 
 }  // namespace orrery::search

@@ -21,7 +21,6 @@ class Grid {
         cost_(costs_.cost()),
         space_(request.space),
         request_(request),
-        budget_(stages.memory_bytes()),
         known_(known) {}
 
   std::vector<Finalist> run() {
@@ -95,6 +94,7 @@ class Grid {
     });
     if (orders_here.empty()) return;
     for (Order& order : orders_here) complete(order, p, m);
+    places_ = cost_.mixed() ? stages_.places(family) : std::vector{0};
     context_ = stages_.context(m, p);
     // A strategy of all kinds of blocks is one of the first kind's.
     for (const LayerStrategy& s : stages_.layers_of(devices, m).leaves) {
@@ -122,11 +122,14 @@ class Grid {
     std::int64_t after_forward_ps = kForbidden, after_backward_ps = kForbidden;
     std::int64_t embedding_ps = 0, head_ps = 0;
     std::int64_t embedding_bytes = 0, head_bytes = 0, loss_bytes = 0;
+    std::int64_t first_limit_bytes = kForbidden, last_limit_bytes = kForbidden;
   };
   /// What weights take is priced only where the plan may win without it.
   Layers layers_of(const LayerStrategy& s, int p, int devices, std::int64_t m) {
     if (one_kind()) {
-      const std::int64_t floor = costs_.block_floor(s, context_, 0, devices).sum_ps();
+      std::int64_t floor = kForbidden;
+      for (const int rank : places_)
+        floor = std::min(floor, costs_.block_floor(s, context_, rank, devices).sum_ps());
       if (!known_.may_win(m * ((layers() + p - 1) / p) * floor))
         return {.pass_ps = layers() * floor,
                 .through_ps = 0,
@@ -140,24 +143,13 @@ class Grid {
     Layers sum;
     for (int kind = 0; kind < cost_.model().kinds(); ++kind) {
       context_.kind = kind;
-      const std::int64_t count = stages_.layers_of_kind(kind);
-      const costmodel::LayerCost& c = costs_.block(s, context_, 0, devices);
-      const std::int64_t filled =
-          context_.split_backward ? std::min({c.forward_ps, c.backward_ps, c.weight_ps}) : 0;
-      sum.pass_ps += count * steady_of(c);
-      sum.through_ps = std::min(sum.through_ps, steady_of(c) - filled);
-      sum.persistent_bytes = std::min(sum.persistent_bytes, c.persistent_bytes);
-      sum.stash_bytes = std::min(sum.stash_bytes, c.stash_bytes);
-      sum.backward_bytes = std::min(sum.backward_bytes, c.backward.peak_bytes);
-      sum.update_ps = std::min(sum.update_ps, c.update_ps);
-      const std::int64_t gather =
-          cost_.overlaps() ? std::min(c.gather_forward_ps, c.gather_backward_ps) : 0;
-      const std::int64_t late =
-          std::max<std::int64_t>(0, gather - std::max(c.forward_ps, c.backward_ps));
-      const bool reduces = gather > 0 && c.reduction_each_ps > 0 && !c.splits;
-      sum.after_forward_ps = std::min(sum.after_forward_ps, late);
-      sum.after_backward_ps =
-          std::min(sum.after_backward_ps, reduces ? c.reduction_each_ps + gather : late);
+      std::int64_t steady = kForbidden;
+      for (const int rank : places_) {
+        const costmodel::LayerCost& c = costs_.block(s, context_, rank, devices);
+        steady = std::min(steady, steady_of(c));
+        take(c, sum);
+      }
+      sum.pass_ps += stages_.layers_of_kind(kind) * steady;
     }
     context_.kind = 0;
     const LayerStrategy v = vocabulary(s);
@@ -168,7 +160,28 @@ class Grid {
     sum.head_ps = steady_of(head);
     sum.head_bytes = head.persistent_bytes;
     sum.loss_bytes = head.forward.peak_bytes;
+    const costmodel::MemoryLimit& memory = stages_.memory();
+    sum.first_limit_bytes = memory.of(cost_, 0, devices);
+    sum.last_limit_bytes = memory.of(cost_, (p - 1) * devices, devices);
     return sum;
+  }
+  /// A layer on some place.
+  void take(const costmodel::LayerCost& c, Layers& sum) const {
+    const std::int64_t filled =
+        context_.split_backward ? std::min({c.forward_ps, c.backward_ps, c.weight_ps}) : 0;
+    sum.through_ps = std::min(sum.through_ps, steady_of(c) - filled);
+    sum.persistent_bytes = std::min(sum.persistent_bytes, c.persistent_bytes);
+    sum.stash_bytes = std::min(sum.stash_bytes, c.stash_bytes);
+    sum.backward_bytes = std::min(sum.backward_bytes, c.backward.peak_bytes);
+    sum.update_ps = std::min(sum.update_ps, c.update_ps);
+    const std::int64_t gather =
+        cost_.overlaps() ? std::min(c.gather_forward_ps, c.gather_backward_ps) : 0;
+    const std::int64_t late =
+        std::max<std::int64_t>(0, gather - std::max(c.forward_ps, c.backward_ps));
+    const bool reduces = gather > 0 && c.reduction_each_ps > 0 && !c.splits;
+    sum.after_forward_ps = std::min(sum.after_forward_ps, late);
+    sum.after_backward_ps =
+        std::min(sum.after_backward_ps, reduces ? c.reduction_each_ps + gather : late);
   }
 
   /// What the first rank holds in its first backward, the last one in its first loss too.
@@ -178,7 +191,7 @@ class Grid {
     const std::int64_t last = order.last_layers * l.persistent_bytes + l.head_bytes +
                               order.last_stashes * l.stash_bytes +
                               std::max(l.backward_bytes, l.loss_bytes);
-    return std::max(first, last) <= budget_;
+    return first <= l.first_limit_bytes && last <= l.last_limit_bytes;
   }
   /// The header's bound; kForbidden: it does not fit.
   [[nodiscard]] std::int64_t least_ps(const Layers& l, const Order& order, int p,
@@ -215,7 +228,7 @@ class Grid {
     std::vector<std::int64_t> peaks;
     for (int r = 0; r < plan.pipeline_degree(); ++r) {
       peaks.push_back(costmodel::stage_peak_bytes(costs_, plan, r));
-      if (peaks.back() > budget_) return;
+      if (peaks.back() > stages_.memory_bytes(problem, r)) return;
     }
     found_.push_back(
         {std::move(plan), forms.closed_form_ps, forms.pass_by_pass_ps, std::move(peaks)});
@@ -226,9 +239,9 @@ class Grid {
   const costmodel::CostModel& cost_;
   const Space& space_;
   const PlanRequest& request_;
-  std::int64_t budget_;
   const Contest& known_;
   plan::LayerContext context_;
+  std::vector<int> places_;  // first ranks of stages that layers may be priced on
   std::vector<Finalist> found_;
 };
 

@@ -13,6 +13,7 @@ namespace orrery::search {
 struct SpaceProof {
   Space space;
   std::vector<ProblemMultipliers> problems;
+  std::vector<std::string> device_order = {};  // in which ranks count devices; empty: the cluster's
 };
 
 /// Proof that no plan of the space is cheaper by the closed form. It states two lower bounds.
@@ -35,10 +36,11 @@ struct Certificate {
   // lower bound over the spaces of `proofs`; kBeyondAnyCost: nothing fits, not even fractionally
   std::int64_t multiplier_bound_ps = 0;
   double multiplier_gap = 0;  // (cost - multiplier bound) / cost
-  // one; of a target (targets.h): one for each of its subspaces
+  // one; of a target (targets.h): one for each of its subspaces; of a mixed cluster: one for each
+  // order of its devices
   std::vector<SpaceProof> proofs;
   std::vector<std::int64_t> stage_peak_bytes;
-  std::int64_t memory_limit_bytes = 0;
+  std::int64_t memory_limit_bytes = 0;  // 0: every device's own, and they differ
   std::string cost_model_fingerprint;
 };
 

@@ -7,6 +7,7 @@
 #include "base/numbers.h"
 #include "base/units.h"
 #include "costmodel/closed_form/closed_form.h"
+#include "costmodel/memory_limit.h"
 #include "plan/check/check.h"
 #include "plan/lowering/lower.h"
 #include "plan/program/memory.h"
@@ -105,14 +106,17 @@ void check_bound(const Instance& instance, const Solution& claim, CheckReport& r
 }
 
 /// What the stated multipliers prove of the stated spaces; `limit`: bytes of the Program's buffers.
-void check_multipliers(const costmodel::CostModel& cost, const plan::Plan& plan,
-                       const PlanClaim& claim, std::int64_t limit, CheckReport& report) {
-  costmodel::LayerCosts costs(cost);
+base::Result<void> check_multipliers(const costmodel::CostModel& cost, const plan::Plan& plan,
+                                     const PlanClaim& claim, const costmodel::MemoryLimit& limit,
+                                     CheckReport& report) {
   SpaceBound all{.bound_ps = kBeyondAnyCost};
   for (const SpaceProof& proof : claim.proofs) {
+    TRY(const costmodel::CostModel there, cost.in_order(proof.device_order));
+    costmodel::LayerCosts costs(there);
     const SpaceBound one = space_bound(costs, proof, plan, limit);
+    const bool own = proof.device_order.empty() || proof.device_order == plan.device_order;
     all = {std::min(all.bound_ps, one.bound_ps), all.malformed || one.malformed,
-           all.holds_plan || one.holds_plan};
+           all.holds_plan || (one.holds_plan && own)};
   }
   report.bound_ps = all.bound_ps;
   const auto fault = [&](std::string text) {
@@ -131,6 +135,34 @@ void check_multipliers(const costmodel::CostModel& cost, const plan::Plan& plan,
   if (covered && all.bound_ps > report.cost_ps)
     fault(fmt::format("the multipliers prove {} ps, and the plan takes {} ps", all.bound_ps,
                       report.cost_ps));
+  return {};
+}
+
+/// Of every stage by two ways.
+void check_memory(const plan::Program& program, const costmodel::CostModel& cost,
+                  const plan::Plan& plan, const costmodel::PlanCost& priced,
+                  const costmodel::MemoryLimit& limit, CheckReport& report) {
+  const auto fault = [&](std::string text) {
+    report.fault(&CheckReport::memory_holds, std::move(text));
+  };
+  report.limit_bytes = limit.least();
+  for (std::size_t i = 0; i < program.classes.size(); ++i) {
+    const std::int64_t peak =
+        plan::static_memory(program, program.classes[i], cost.loss_bytes()).peak_bytes;
+    const std::int64_t closed = priced.stage_peak_bytes[i],
+                       own = limit.of_stage(cost, plan, as_int(i));
+    report.memory_bytes.push_back(cost.reserved_bytes(peak));
+    if (!limit.same()) report.stage_limit_bytes.push_back(own);
+    const std::int64_t excess = report.memory_bytes.back() - own;
+    if (peak != closed)
+      fault(fmt::format("stage {}: the Program holds {} bytes, the closed form says {}", i, peak,
+                        closed));
+    if (excess > 0) {
+      ++report.too_large;
+      fault(fmt::format("stage {} needs {} a device, {} more than the limit", i,
+                        base::Bytes(real(report.memory_bytes.back())), base::Bytes(real(excess))));
+    }
+  }
 }
 
 }  // namespace
@@ -164,48 +196,30 @@ CheckReport check_solution(const Instance& instance, const Solution& claim) {
   return report;
 }
 
-base::Result<CheckReport> check_plan(const costmodel::CostModel& cost, const plan::Plan& plan,
+base::Result<CheckReport> check_plan(const costmodel::CostModel& any_order, const plan::Plan& plan,
                                      const PlanClaim& claim) {
+  TRY(const costmodel::CostModel cost, any_order.in_order(plan.device_order));
+  const costmodel::MemoryLimit limit(cost, claim.memory_limit_bytes);
   TRY(const plan::Program program, plan::lower(plan, cost.model()));
   TRY(const costmodel::PlanCost priced, costmodel::plan_cost(cost, plan));
   CheckReport report;
   report.cost_ps = priced.step_ps;
-  report.limit_bytes = claim.memory_limit_bytes > 0 ? claim.memory_limit_bytes
-                                                    : cost.topology().device_model(0).memory_bytes;
   for (const plan::Fault& fault : plan::check(program))
     report.fault(&CheckReport::cost_holds, fault.message);
-  const auto memory_fault = [&](std::string text) {
-    report.fault(&CheckReport::memory_holds, std::move(text));
-  };
-  for (std::size_t i = 0; i < program.classes.size(); ++i) {
-    const std::int64_t peak = plan::static_memory(program, program.classes[i], cost.loss_bytes())
-                                  .peak_bytes,
-                       closed = priced.stage_peak_bytes[i];
-    report.memory_bytes.push_back(cost.reserved_bytes(peak));
-    const std::int64_t excess = report.memory_bytes.back() - report.limit_bytes;
-    if (peak != closed)
-      memory_fault(fmt::format("stage {}: the Program holds {} bytes, the closed form says {}", i,
-                               peak, closed));
-    if (excess > 0) {
-      ++report.too_large;
-      memory_fault(fmt::format("stage {} needs {} a device, {} more than the limit", i,
-                               base::Bytes(real(report.memory_bytes.back())),
-                               base::Bytes(real(excess))));
-    }
-  }
+  check_memory(program, cost, plan, priced, limit, report);
   if (claim.cost_ps > 0 && claim.cost_ps != report.cost_ps) {
     report.fault(&CheckReport::cost_holds,
                  fmt::format("the closed form gives {} ps, not {}", report.cost_ps, claim.cost_ps));
   }
   if (!claim.stage_peak_bytes.empty() && claim.stage_peak_bytes != report.memory_bytes)
-    memory_fault("the stated memory of the stages is not theirs");
+    report.fault(&CheckReport::memory_holds, "the stated memory of the stages is not theirs");
   if (claim.bound_ps > report.cost_ps) {
     report.fault(&CheckReport::bound_holds,
                  fmt::format("a lower bound of {} ps above the cost of {} ps", claim.bound_ps,
                              report.cost_ps));
   }
   if (!claim.proofs.empty())
-    check_multipliers(cost, plan, claim, cost.usable_bytes(report.limit_bytes), report);
+    TRY_VOID(check_multipliers(cost, plan, claim, limit.usable(cost), report));
   const auto gap_to = [&](std::int64_t bound) {
     return real(claim.cost_ps - bound) / real(claim.cost_ps);
   };

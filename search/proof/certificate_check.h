@@ -35,7 +35,8 @@ struct CheckReport {
   std::int64_t cost_ps = 0;  // recomputed
   // of the choice; of a plan by stage, framework bytes included
   std::vector<std::int64_t> memory_bytes;
-  std::int64_t limit_bytes = 0;
+  std::int64_t limit_bytes = 0;  // of a plan on devices of several kinds: the least of its stages
+  std::vector<std::int64_t> stage_limit_bytes;  // where they differ
   // recomputed from the multipliers; nothing: the claim has none
   std::optional<std::int64_t> bound_ps;
   std::vector<std::string> faults;  // one sentence each; empty: the claim holds
@@ -67,7 +68,8 @@ struct PlanClaim {
   std::optional<double> gap, multiplier_gap;
   std::vector<SpaceProof> proofs;
 };
-/// Errors: those of plan::lower and costmodel::plan_cost.
+/// In the plan's order of devices, whatever the ranks of `cost` count. Errors: those of
+/// plan::lower, costmodel::plan_cost and topologies::in_device_order.
 base::Result<CheckReport> check_plan(const costmodel::CostModel& cost, const plan::Plan& plan,
                                      const PlanClaim& claim);
 

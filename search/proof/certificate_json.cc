@@ -159,14 +159,15 @@ Json to_json(const Certificate& c) {
             {"multiplier_bound_ps", c.multiplier_bound_ps},
             {"multiplier_gap", c.multiplier_gap},
             {"stage_peak_bytes", c.stage_peak_bytes},
-            {"memory_limit_bytes", c.memory_limit_bytes},
             {"cost_model_fingerprint", c.cost_model_fingerprint}};
+  if (c.memory_limit_bytes > 0) json["memory_limit_bytes"] = c.memory_limit_bytes;
   json["proofs"] = Json::array();
   for (const SpaceProof& proof : c.proofs) {
     Json problems = Json::array();
     for (const ProblemMultipliers& p : proof.problems) problems.push_back(multipliers_json(p));
-    json["proofs"].push_back(
-        {{"space", space_json(proof.space)}, {"problems", std::move(problems)}});
+    Json stated{{"space", space_json(proof.space)}, {"problems", std::move(problems)}};
+    if (!proof.device_order.empty()) stated["device_order"] = proof.device_order;
+    json["proofs"].push_back(std::move(stated));
   }
   return json;
 }
@@ -178,7 +179,7 @@ PlanClaim read_certificate(const base::Node& root, base::ErrorSink& sink) {
   claim.cost_ps = r.required_int("cost_ps", {1, kBeyondAnyCost});
   claim.bound_ps = r.required_int("bound_ps", {0, kBeyondAnyCost});
   claim.stage_peak_bytes = r.required_ints("stage_peak_bytes", {0, kBeyondAnyCost});
-  claim.memory_limit_bytes = r.required_int("memory_limit_bytes", {1, kBeyondAnyCost});
+  claim.memory_limit_bytes = r.optional_int("memory_limit_bytes", {1, kBeyondAnyCost}).value_or(0);
   claim.multiplier_bound_ps =
       r.optional_int("multiplier_bound_ps", {0, kBeyondAnyCost}).value_or(0);
   claim.gap = r.optional_double("gap");
@@ -188,6 +189,9 @@ PlanClaim read_certificate(const base::Node& root, base::ErrorSink& sink) {
     claim.proofs.emplace_back().space = read_space(proof.required_object("space"), sink);
     for (const base::Node& problem : proof.required_list("problems"))
       claim.proofs.back().problems.push_back(read_multipliers(problem, sink));
+    for (const base::Node& name :
+         proof.optional_list("device_order").value_or(std::vector<base::Node>{}))
+      claim.proofs.back().device_order.push_back(sink.take(name.as_string()));
     proof.finish();
   }
   return claim;

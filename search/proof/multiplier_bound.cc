@@ -22,7 +22,7 @@ struct Line {
 class Bound {
  public:
   Bound(costmodel::LayerCosts& costs, StageParts& parts, const LayerStrategy& vocabulary,
-        const ProblemMultipliers& k, std::int64_t budget, bool even)
+        const ProblemMultipliers& k, const costmodel::MemoryLimit& budget, bool even)
       : costs_(costs), parts_(parts), k_(k), budget_(budget), even_(even) {
     for (int s = 0; s < parts.stages(); ++s) own_.push_back(parts.own(s, vocabulary));
   }
@@ -106,7 +106,8 @@ class Bound {
         for (const PartCost& t : parts_.layer(s, k))
           least.back() = std::min(least.back(), value(t));
       }
-      Line l{exact_.plus(value(own_[stage]), -exact_.times(price, budget_)), {0}};
+      Line l{exact_.plus(value(own_[stage]), -exact_.times(price, parts_.limit_of(s, budget_))),
+             {0}};
       for (int layer = 0; layer < parts_.layers(); ++layer)
         l.layers.push_back(exact_.plus(l.layers.back(), least[as_index(model.kind_of(layer))]));
       lines.push_back(std::move(l));
@@ -117,7 +118,7 @@ class Bound {
   costmodel::LayerCosts& costs_;
   StageParts& parts_;
   const ProblemMultipliers& k_;
-  std::int64_t budget_;
+  const costmodel::MemoryLimit& budget_;
   bool even_;
   std::vector<PartCost> own_;  // [stage]
   Checked exact_;
@@ -126,10 +127,10 @@ class Bound {
 }  // namespace
 
 FamilyBound::FamilyBound(costmodel::LayerCosts& costs, const Space& space, const Family& family,
-                         std::int64_t budget_bytes)
+                         costmodel::MemoryLimit budget)
     : costs_(costs),
       family_(family),
-      budget_(budget_bytes),
+      budget_(std::move(budget)),
       even_stages_(space.even_stages),
       strategies_(stated_strategies(space, family, costs.cost())) {
   if (!strategies_.empty()) parts_.emplace(costs, family, strategies_);
@@ -160,10 +161,10 @@ bool FamilyBound::holds(const plan::Plan& plan) const {
 }
 
 SpaceBound space_bound(costmodel::LayerCosts& costs, const SpaceProof& proof,
-                       const plan::Plan& plan, std::int64_t budget_bytes) {
+                       const plan::Plan& plan, const costmodel::MemoryLimit& budget) {
   SpaceBound result{.bound_ps = kBeyondAnyCost};
   for (const Family& family : stated_families(proof.space, plan, costs.cost())) {
-    FamilyBound bound(costs, proof.space, family, budget_bytes);
+    FamilyBound bound(costs, proof.space, family, budget);
     if (!bound.has_plans()) continue;
     const bool own = bound.holds(plan);
     ProblemMultipliers plain;

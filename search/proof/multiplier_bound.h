@@ -42,6 +42,7 @@
 #include <optional>
 
 #include "costmodel/closed_form/layer_costs.h"
+#include "costmodel/memory_limit.h"
 #include "search/proof/certificate.h"
 #include "search/proof/stage_parts.h"
 
@@ -50,9 +51,9 @@ namespace orrery::search {
 /// The problems of one family.
 class FamilyBound {
  public:
-  /// `budget_bytes`: of the Program's buffers on a device. `costs` must outlive this object.
+  /// `budget`: of the Program's buffers on a device. `costs` must outlive this object.
   FamilyBound(costmodel::LayerCosts& costs, const Space& space, const Family& family,
-              std::int64_t budget_bytes);
+              costmodel::MemoryLimit budget);
 
   /// L in ps; kBeyondAnyCost: nothing fits. Of `k` the weights and the prices count. Nothing: the
   /// numbers are no multipliers, or leave 128 bits.
@@ -66,7 +67,7 @@ class FamilyBound {
  private:
   costmodel::LayerCosts& costs_;
   Family family_;
-  std::int64_t budget_;
+  costmodel::MemoryLimit budget_;
   bool even_stages_;
   std::vector<std::vector<plan::LayerStrategy>> strategies_;  // [kind]
   std::optional<StageParts> parts_;
@@ -79,6 +80,6 @@ struct SpaceBound {
   bool holds_plan = false;  // `plan` is one of the space
 };
 SpaceBound space_bound(costmodel::LayerCosts& costs, const SpaceProof& proof,
-                       const plan::Plan& plan, std::int64_t budget_bytes);
+                       const plan::Plan& plan, const costmodel::MemoryLimit& budget);
 
 }  // namespace orrery::search

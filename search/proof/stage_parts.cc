@@ -106,7 +106,8 @@ PartCost StageParts::own(int s, const LayerStrategy& v) {
     t += part(c, s);
     if (stages_ == 1)  // the loss, zeroed once
       t.once_ps += costs_.cost().segment_ps(
-          {.kind = model::SegmentKind::kZeroGradient, .elements = 1}, model::Phase::kF);
+          {.kind = model::SegmentKind::kZeroGradient, .elements = 1}, model::Phase::kF,
+          costs_.cost().kinds_of(first_rank(s), devices_));
     if (!one_kind()) {
       t.bytes -= part(c, s).bytes - c.persistent_bytes;
       return t;

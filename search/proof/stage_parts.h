@@ -7,6 +7,7 @@
 
 #include "base/numbers.h"
 #include "costmodel/closed_form/layer_costs.h"
+#include "costmodel/memory_limit.h"
 #include "search/proof/stated_space.h"
 
 namespace orrery::search {
@@ -36,6 +37,10 @@ class StageParts {
   /// A layer of a stage, by strategy of its kind.
   [[nodiscard]] const std::vector<PartCost>& layer(int stage, int kind) const {
     return layers_[as_index(stage)][as_index(kind)];
+  }
+  /// Of a stage.
+  [[nodiscard]] std::int64_t limit_of(int stage, const costmodel::MemoryLimit& limit) const {
+    return limit.of(costs_.cost(), first_rank(stage), devices_);
   }
   /// All of a stage but its layers.
   PartCost own(int stage, const plan::LayerStrategy& vocabulary);

@@ -12,9 +12,10 @@ namespace {
 /// The choices of a problem in the order of their bounds, made when needed.
 class Choices {
  public:
+  /// `memory_bytes`: of all stages together.
   Choices(KindsModel& model, std::int64_t memory_bytes)
       : model_(model),
-        memory_bytes_(memory_bytes * model.problem().stages),
+        memory_bytes_(memory_bytes),
         one_layout_(model.problem().schedule == plan::Schedule::kInterleaved),
         flight_(one_layout_ ? std::clamp<std::int64_t>((model.problem().stages + 1) / 2, 1,
                                                        model.problem().micro_batches)
@@ -146,13 +147,14 @@ std::vector<std::int64_t> prices_of(const KindsModel& model, std::int64_t flight
 
 }  // namespace
 
-KindsSolver::KindsSolver(costmodel::LayerCosts& costs, StageModel& stages, const Space& space,
-                         std::int64_t memory_bytes)
-    : costs_(costs),
-      stages_(stages),
-      space_(space),
-      memory_bytes_(memory_bytes),
-      model_(costs, stages) {}
+KindsSolver::KindsSolver(costmodel::LayerCosts& costs, StageModel& stages, const Space& space)
+    : costs_(costs), stages_(stages), space_(space), model_(costs, stages) {}
+
+std::int64_t KindsSolver::memory_of_all() const {
+  std::int64_t sum = 0;
+  for (int r = 0; r < model_.problem().stages; ++r) sum += memory_bytes(r);
+  return sum;
+}
 
 bool KindsSolver::covers(const PlanProblem& family) {
   return stages_.has_strategies(family) && !stages_.virtual_stages(family).empty();
@@ -164,7 +166,7 @@ Solver::Answer KindsSolver::solve(const PlanProblem& problem, std::int64_t cutof
   constexpr int kTried = 16;  // choices of a quick answer
   const bool interleaved = problem.schedule == plan::Schedule::kInterleaved;
   model_.turn_to(problem);
-  Choices choices(model_, memory_bytes_);
+  Choices choices(model_, memory_of_all());
   const std::uint64_t most = interleaved ? kUnproved : kStates;
   Effort own{.limit = effort.limit == 0 ? most : std::min(effort.limit, most)};
   Answer best;
@@ -242,7 +244,8 @@ void KindsSolver::extend(const KindsChoice& c, const KindsSums& sums, int stage,
   if (space_.even_stages) first = last = from + layers() / p;
   for (std::int64_t to = first; to <= last; ++to) {
     ++effort.states;
-    if (model_.least_bytes(sums, stage, from, to) > memory_bytes_) return;  // more layers take more
+    // more layers take more
+    if (model_.least_bytes(sums, stage, from, to) > memory_bytes(stage)) return;
     const KindsStage own = model_.stage(c, sums, stage, from, to);
     std::vector<std::int32_t>& cell = labels.next[as_index(to)];
     bool asked = false;
@@ -256,7 +259,7 @@ void KindsSolver::extend(const KindsChoice& c, const KindsSums& sums, int stage,
           label.cost_ps(model_.problem().micro_batches) + sums.rest_ps[as_index(to)];
       const auto beats = [&](std::int32_t known) { return labels.at(known).beats(label); };
       if (bound >= cutoff_ps || std::ranges::any_of(cell, beats)) continue;
-      if (!asked && model_.peak_bytes(c, stage, from, to) > memory_bytes_) break;
+      if (!asked && model_.peak_bytes(c, stage, from, to) > memory_bytes(stage)) break;
       asked = true;
       cell.push_back(static_cast<std::int32_t>(labels.all.size()));
       labels.all.push_back(label);
@@ -287,7 +290,7 @@ bool KindsSolver::may_fit(const KindsSums& sums, const std::vector<std::int64_t>
       bytes += sums.persistent_bytes[to] - sums.persistent_bytes[from] +
                held * (sums.stash_bytes[to] - sums.stash_bytes[from]);
     }
-    if (bytes > memory_bytes_) return false;
+    if (bytes > memory_bytes(as_int(r))) return false;
   }
   return true;
 }
@@ -306,7 +309,7 @@ std::optional<KindsSolver::Cuts> KindsSolver::best_spread(const KindsChoice& c,
     const std::int64_t form_ps = costmodel::step_ps(costs_, plan);
     bool fits = form_ps < cutoff_ps;
     for (int r = 0; fits && r < model_.problem().stages; ++r)
-      fits = costmodel::stage_peak_bytes(costs_, plan, r) <= memory_bytes_;
+      fits = costmodel::stage_peak_bytes(costs_, plan, r) <= memory_bytes(r);
     if (!fits) continue;
     cutoff_ps = form_ps;
     best = Cuts{form_ps, std::move(ends)};
@@ -328,7 +331,7 @@ plan::Plan KindsSolver::minimum_memory(const PlanProblem& problem) {
 
 std::int64_t KindsSolver::needed_bytes(const PlanProblem& problem) {
   model_.turn_to(problem);
-  return Choices(model_, memory_bytes_).least_bytes();
+  return Choices(model_, memory_of_all()).least_bytes();
 }
 
 std::optional<PipelineMultipliers> KindsSolver::multipliers(const PlanProblem& problem) {
@@ -348,7 +351,7 @@ std::optional<PipelineMultipliers> KindsSolver::multipliers(const PlanProblem& p
     known =
         bounds_
             .emplace(key, FamilyBound(costs_, space_, {p, problem.devices, stages_.frame(problem)},
-                                      memory_bytes_))
+                                      stages_.memory()))
             .first;
   ProblemMultipliers stated;
   stated.unit = found.unit;
@@ -361,7 +364,7 @@ std::optional<PipelineMultipliers> KindsSolver::multipliers(const PlanProblem& p
 }
 
 std::string KindsSolver::shortage(const PlanProblem& /*problem*/) {
-  return fmt::format("no choice of layers fits {}", gib(memory_bytes_));
+  return fmt::format("no choice of layers fits {}", gib(stages_.memory().most()));
 }
 
 }  // namespace orrery::search

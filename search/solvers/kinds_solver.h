@@ -54,8 +54,7 @@ namespace orrery::search {
 class KindsSolver final : public Solver {
  public:
   /// @pre all outlive this object.
-  KindsSolver(costmodel::LayerCosts& costs, StageModel& stages, const Space& space,
-              std::int64_t memory_bytes);
+  KindsSolver(costmodel::LayerCosts& costs, StageModel& stages, const Space& space);
 
   bool covers(const PlanProblem& family) override;
   [[nodiscard]] bool needs_incumbent(const PlanProblem& problem) const override {
@@ -90,12 +89,16 @@ class KindsSolver final : public Solver {
   std::optional<Cuts> best_spread(const KindsChoice& choice, std::int64_t cutoff_ps,
                                   Effort& effort);
   [[nodiscard]] std::vector<std::int64_t> even_ends(int stages, int virtual_stages) const;
+  /// Of pipeline rank r of the problem at hand; of all together.
+  [[nodiscard]] std::int64_t memory_bytes(int r) const {
+    return stages_.memory_bytes(model_.problem(), r);
+  }
+  [[nodiscard]] std::int64_t memory_of_all() const;
   [[nodiscard]] std::int64_t layers() const { return costs_.cost().model().layers; }
 
   costmodel::LayerCosts& costs_;
   StageModel& stages_;
   const Space& space_;
-  std::int64_t memory_bytes_;
   KindsModel model_;
   // stages, devices, micro-batches, schedule
   std::map<std::tuple<int, int, std::int64_t, plan::Schedule>, FamilyBound> bounds_;

@@ -24,27 +24,31 @@ plan::Plan PipelineSolver::minimum_memory(const PlanProblem& problem) {
 }
 
 /// By the memory form.
-std::int64_t PipelineSolver::needed_by(const PipelineStage& stage) const {
-  LayerProblem p = stage.layers;
-  p.layers = stage.fewest;
-  return std::min(kForbidden, memory_bytes_ - p.budget_bytes + least_memory(p));
+std::int64_t PipelineSolver::needed_by(const PlanProblem& problem, const PipelineProblem& pipeline,
+                                       std::size_t stage) const {
+  LayerProblem p = pipeline.stages[stage].layers;
+  p.layers = pipeline.stages[stage].fewest;
+  return std::min(kForbidden,
+                  stages_.memory_bytes(problem, as_int(stage)) - p.budget_bytes + least_memory(p));
 }
 
 std::int64_t PipelineSolver::needed_bytes(const PlanProblem& problem) {
+  const PipelineProblem& pipeline = stages_.pipeline(problem);
   std::int64_t needed = 0;
-  for (const PipelineStage& stage : stages_.pipeline(problem).stages)
-    needed = std::max(needed, needed_by(stage));
+  for (std::size_t i = 0; i < pipeline.stages.size(); ++i)
+    needed = std::max(needed, needed_by(problem, pipeline, i));
   return needed;
 }
 
 std::string PipelineSolver::shortage(const PlanProblem& problem) {
   const PipelineProblem& pipeline = stages_.pipeline(problem);
   for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
-    const std::int64_t needed = needed_by(pipeline.stages[i]);
-    if (needed > memory_bytes_)
-      return fmt::format("stage {} needs {}, limit {}", i, gib(needed), gib(memory_bytes_));
+    const std::int64_t needed = needed_by(problem, pipeline, i),
+                       limit = stages_.memory_bytes(problem, as_int(i));
+    if (needed > limit)
+      return fmt::format("stage {} needs {}, limit {}", i, gib(needed), gib(limit));
   }
-  return fmt::format("no choice of layers fits {}", gib(memory_bytes_));
+  return fmt::format("no choice of layers fits {}", gib(stages_.memory().most()));
 }
 
 std::optional<PipelineMultipliers> PipelineSolver::multipliers(const PlanProblem& problem) {

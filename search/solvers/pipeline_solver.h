@@ -9,8 +9,7 @@ namespace orrery::search {
 class PipelineSolver final : public Solver {
  public:
   /// @pre `stages` outlives this object.
-  PipelineSolver(StageModel& stages, std::int64_t memory_bytes)
-      : stages_(stages), memory_bytes_(memory_bytes) {}
+  explicit PipelineSolver(StageModel& stages) : stages_(stages) {}
 
   bool covers(const PlanProblem& family) override { return stages_.has_strategies(family); }
   Bound bound(const PlanProblem& problem, std::int64_t cutoff_ps) override;
@@ -22,10 +21,10 @@ class PipelineSolver final : public Solver {
   std::optional<PipelineMultipliers> multipliers(const PlanProblem& problem) override;
 
  private:
-  [[nodiscard]] std::int64_t needed_by(const PipelineStage& stage) const;
+  [[nodiscard]] std::int64_t needed_by(const PlanProblem& problem, const PipelineProblem& pipeline,
+                                       std::size_t stage) const;
 
   StageModel& stages_;
-  std::int64_t memory_bytes_;
 };
 
 }  // namespace orrery::search

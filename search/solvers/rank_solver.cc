@@ -37,14 +37,8 @@ void offer(std::vector<RankChoice>& choices, std::size_t first, const RankChoice
 
 }  // namespace
 
-RankSolver::RankSolver(costmodel::LayerCosts& costs, const Space& space, StageModel& stages,
-                       std::int64_t memory_bytes)
-    : costs_(costs),
-      cost_(costs.cost()),
-      space_(space),
-      stages_(stages),
-      memory_bytes_(memory_bytes),
-      tables_(costs, stages) {}
+RankSolver::RankSolver(costmodel::LayerCosts& costs, const Space& space, StageModel& stages)
+    : costs_(costs), cost_(costs.cost()), space_(space), stages_(stages), tables_(costs, stages) {}
 
 RankSolver::Case RankSolver::with_vocabulary(const PlanProblem& problem) {
   Family& f = family(problem);
@@ -62,7 +56,7 @@ const RankEnds& RankSolver::ends(Case& c, std::size_t layout) {
   known = RankEnds{.embedding = &costs_.embedding(problem.vocabulary, context, 0, d),
                    .head = &costs_.head(problem.vocabulary, context, last, d),
                    .stream_bytes = c.family.frame.transfers[layout].bytes,
-                   .zero_loss_ps = stages_.zero_loss_ps()};
+                   .zero_loss_ps = stages_.zero_loss_ps(problem)};
   if (s.same_layout(problem.vocabulary)) return *known;
   known->in = &costs_.reshard(problem.vocabulary, s, context, 0, d);
   known->out = &costs_.reshard(s, problem.vocabulary, context, last, d);
@@ -77,7 +71,8 @@ RankPlace RankSolver::place(const PlanProblem& problem, const RankFrame& frame, 
 RankSpan RankSolver::span(const PlanProblem& problem, int v) const {
   const int layers = as_int(cost_.model().layers), p = problem.stages;
   if (space_.even_stages) return {layers / p, layers / p};
-  return {std::max(v, layers / p - kAround), std::min(layers - (p - 1) * v, layers / p + kAround)};
+  const int around = cost_.mixed() ? layers : kAround;
+  return {std::max(v, layers / p - around), std::min(layers - (p - 1) * v, layers / p + around)};
 }
 
 /// The header's bound, with a cycle of at least `cycle_ps`.
@@ -143,7 +138,8 @@ void RankSolver::make_room(const PlanProblem& problem, Family& f, std::size_t at
     std::vector<RankFit> ranks;
     for (int r = 0; r < problem.stages; ++r) {
       ranks.push_back(fit_of(place(problem, f.frame, way, none, r),
-                             f.frame.layout(as_index(r), way.layout), layers, memory_bytes_));
+                             f.frame.layout(as_index(r), way.layout), layers,
+                             stages_.memory_bytes(problem, r)));
     }
     way.room = &f.rooms.emplace_back(layers, std::move(ranks));
     const std::int64_t cycle = way.room->least_cycle_ps(as_int(cost_.model().layers));
@@ -166,7 +162,8 @@ Solver::Bound RankSolver::family_bound(const PlanProblem& problem, std::int64_t 
 RankFit RankSolver::fit(Case& c, const Way& way, int rank) {
   const RankFrame& frame = c.family.frame;
   return fit_of(place(c.problem, frame, way, ends(c, way.layout), rank),
-                frame.layout(as_index(rank), way.layout), way.room->span(), memory_bytes_);
+                frame.layout(as_index(rank), way.layout), way.room->span(),
+                stages_.memory_bytes(c.problem, rank));
 }
 
 /// Between the ends the vocabulary does not matter.
@@ -257,15 +254,17 @@ class RankSolver::Check {
  public:
   Check(RankSolver& model, const PlanProblem& problem, int v, const LayerStrategy& layout)
       : model_(model),
+        problem_(problem),
         tree_(model.stages_.layers_of(problem.devices, problem.micro_batches)),
         plan_(model.blank(problem, v, layout)) {}
   /// Learns how many layers fit when these do not.
   bool fits(std::size_t rank, RankChoice choice, RankCapacity& known) {
     const int asked = choice.layers;
+    const std::int64_t limit = model_.stages_.memory_bytes(problem_, as_int(rank));
     known.fits = std::max(known.fits, plan_.virtual_stages - 1);  // fewer are no choice
     choice.layers = std::min(asked, known.fails - 1);
     while (known.fits < asked && known.fits + 1 < known.fails) {
-      (peak(rank, choice) <= model_.memory_bytes_ ? known.fits : known.fails) = choice.layers;
+      (peak(rank, choice) <= limit ? known.fits : known.fails) = choice.layers;
       choice.layers = std::midpoint(known.fits, known.fails);
     }
     return asked <= known.fits;
@@ -286,6 +285,7 @@ class RankSolver::Check {
 
  private:
   RankSolver& model_;
+  const PlanProblem& problem_;
   const StrategyTree& tree_;
   plan::Plan plan_;
 };
@@ -315,6 +315,7 @@ RankProblem RankSolver::ranks(Case& c, const Way& way, std::int64_t cutoff_ps) {
               least = std::max(span.first, layers - (most - greatest));
     const RankPlace at = place(problem, c.family.frame, way, ends(c, way.layout), r);
     const RankBytes bytes(at);
+    const std::int64_t limit_bytes = stages_.memory_bytes(problem, r);
     const RankLayout& layout = c.family.frame.layout(as_index(r), way.layout);
     std::vector<int> fails;  // [option]
     for (const RankOption& o : layout.options) fails.push_back(capacity(c, way, r, o.leaf).fails);
@@ -322,7 +323,7 @@ RankProblem RankSolver::ranks(Case& c, const Way& way, std::int64_t cutoff_ps) {
       const std::size_t before = choices.size();
       for (const std::uint32_t i : layout.by_cycle) {
         const RankOption& o = layout.options[i];
-        if (n >= fails[i] || bytes.at(*o.cost, n) > memory_bytes_) continue;
+        if (n >= fails[i] || bytes.at(*o.cost, n) > limit_bytes) continue;
         const RankChoice one = choice(at, o, n);
         if (one.cycle_ps > limit) break;
         offer(choices, before, one);
@@ -386,11 +387,11 @@ Solver::Answer RankSolver::cheapest(Case& c, const std::vector<Way>& ways, std::
 }
 
 std::string RankSolver::shortage(const PlanProblem& /*problem*/) {
-  return fmt::format("no choice of ranks fits {}", gib(memory_bytes_));
+  return fmt::format("no choice of ranks fits {}", gib(stages_.memory().most()));
 }
 
 /// For each way least[k] = min over n of max(least[k - n] of the ranks before, least peak of the
-/// rank with n layers).
+/// rank with n layers), of a rank with more memory than the least less what it has more.
 plan::Plan RankSolver::minimum_memory(const PlanProblem& problem) {
   const int layers = as_int(cost_.model().layers), p = problem.stages;
   plan::Plan best;
@@ -407,15 +408,16 @@ plan::Plan RankSolver::minimum_memory(const PlanProblem& problem) {
     cells[0].peak = 0;
     for (int r = 0; r < p; ++r) {
       const RankBytes bytes(place(problem, frame, way, ends(c, way.layout), r));
+      const std::int64_t more = stages_.memory_bytes(problem, r) - stages_.memory().least();
       std::vector<Cell> after(cells.size());
-      for (int n = std::max(way.virtual_stages, layers / p - kAround); n <= layers / p + kAround;
-           ++n) {
+      const RankSpan numbers = span(problem, way.virtual_stages);
+      for (int n = numbers.first; n <= numbers.end; ++n) {
         RankChoice smallest;
         std::int64_t peak = least;
         for (const RankOption& o : frame.layout(as_index(r), way.layout).options) {
-          if (bytes.at(*o.cost, n) >= peak) continue;
+          if (bytes.at(*o.cost, n) - more >= peak) continue;
           const RankChoice one{.layers = n, .option = o.leaf};
-          const std::int64_t own = check.peak(as_index(r), one);
+          const std::int64_t own = check.peak(as_index(r), one) - more;
           if (own < peak) {
             peak = own;
             smallest = one;

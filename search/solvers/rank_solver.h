@@ -6,9 +6,10 @@
 /// The space, exact within: at least two pipeline ranks; the layers of a rank share one strategy,
 /// those of different ranks one layout (degrees, sequence parallelism), so that sharding and
 /// recomputation may change from rank to rank; a rank has up to 8 layers more or fewer than
-/// ⌊L / p⌋. With v <= 16 virtual stages its n layers are spread evenly, the longer stages last:
-/// n / v or one more each. So 126 layers run on 16 ranks with any v <= 7. ZB-H1 with at least as
-/// many micro-batches as ranks; interleaved with multiples of them (plan/program/schedule.h).
+/// ⌊L / p⌋, any number on machines with several kinds of device. With v <= 16 virtual stages its n
+/// layers are spread evenly, the longer stages last: n / v or one more each. So 126 layers run on
+/// 16 ranks with any v <= 7. ZB-H1 with at least as many micro-batches as ranks; interleaved with
+/// multiples of them (plan/program/schedule.h).
 ///
 /// Options of a layout that another beats in every time and every byte are left out. The rank
 /// program runs on choices that fit by a lower bound of their bytes, without those that another one
@@ -50,8 +51,7 @@ namespace orrery::search {
 class RankSolver final : public Solver {
  public:
   /// @pre all outlive this object.
-  RankSolver(costmodel::LayerCosts& costs, const Space& space, StageModel& stages,
-             std::int64_t memory_bytes);
+  RankSolver(costmodel::LayerCosts& costs, const Space& space, StageModel& stages);
 
   bool covers(const PlanProblem& family) override {
     return stages_.has_strategies(family) && !stages_.virtual_stages(family).empty();
@@ -116,7 +116,6 @@ class RankSolver final : public Solver {
   const costmodel::CostModel& cost_;
   const Space& space_;
   StageModel& stages_;
-  std::int64_t memory_bytes_;
   RankTables tables_;
   // devices, micro-batches, ranks
   std::map<std::tuple<int, std::int64_t, int, plan::Schedule>, Family> families_;

@@ -10,11 +10,8 @@ class Solvers {
  public:
   /// @pre both outlive this object.
   Solvers(StageModel& stages, const Space& space)
-      : stages_(stages),
-        pipelines_(stages, stages.memory_bytes()),
-        ranks_(stages.costs(), space, stages, stages.memory_bytes()) {
-    if (stages.costs().cost().model().kinds() > 1)
-      kinds_.emplace(stages.costs(), stages, space, stages.memory_bytes());
+      : stages_(stages), pipelines_(stages), ranks_(stages.costs(), space, stages) {
+    if (stages.costs().cost().model().kinds() > 1) kinds_.emplace(stages.costs(), stages, space);
   }
 
   StageModel& stages() { return stages_; }

@@ -77,9 +77,9 @@ void add_totals(const plan::Program& program, const costmodel::CostModel& cost,
   report.samples_per_s = batch / step_s;
   report.tokens_per_s = batch * real(program.sequence) / step_s;
   report.mfu = 3.0 * program.spec.forward_matmul_flops(program.sequence) * batch /
-               (step_s * cost.peak().raw() * program.world_size);
+               (step_s * cost.peak(program.world_size).raw() * program.world_size);
   report.ranks = program.world_size;
-  report.model_flops_per_s_rank = report.mfu * cost.peak().raw();
+  report.model_flops_per_s_rank = report.mfu * cost.peak(program.world_size).raw();
   double ranks = 0, idle = 0, exposed = 0;
   std::vector<std::int64_t> ranks_alike(finished.outcome.classes.size(), 0);
   for (const std::uint32_t c : finished.class_of_rank) ++ranks_alike[c];

@@ -94,7 +94,7 @@ class Preparation {
         network_(network),
         loads_(program, cost, fold),
         stream_refs_(program),
-        segment_ps_(program.segments.size() * kPhases, -1) {
+        segments_(program.segments.size() * kPhases) {
     find_copies();
     for (const plan::Template& t : program.templates) {
       offsets_.push_back(template_ops_);
@@ -117,17 +117,21 @@ class Preparation {
 
  private:
   static constexpr std::size_t kPhases = 4;
+  struct Priced {
+    costmodel::DeviceKinds kinds = 0;
+    std::int64_t ps = 0;
+  };
 
   /// Copies of gathered weights stand before the first operation of a template that reads them,
   /// those of gradient parts behind the last that adds to them.
   void find_copies() {
-    std::map<plan::BufferId, std::int64_t> moved;
+    std::map<plan::BufferId, model::SegmentShape> moved;
     for (const plan::Template& t : program_.templates)
       for (const plan::Op& op : t.ops) {
         if (!plan::moves_shards(op)) continue;
         const bool gathers = op.collective == plan::Collective::kAllGather;
-        if (const std::int64_t ps = cost_.copies_ps(op); ps > 0)
-          moved[(gathers ? op.writes : op.reads).front().buffer] = ps;
+        if (const auto copies = cost_.copies(op))
+          moved[(gathers ? op.writes : op.reads).front().buffer] = *copies;
       }
     if (moved.empty()) return;
     for (const plan::Template& t : program_.templates) {
@@ -141,13 +145,14 @@ class Preparation {
       }
       for (const auto& [buffer, op] : at)
         if (const auto found = moved.find(buffer); found != moved.end())
-          copies_[op] += found->second;
+          copies_[op].push_back(found->second);
     }
   }
 
   void prepare_class(std::uint32_t c) {
     PreparedClass& k = step_.classes[c];
     k.rank_class = &program_.classes[c];
+    kinds_ = cost_.kinds_of(k.rank_class->first_rank, k.rank_class->count);
     k.expansion = plan::expand(program_, *k.rank_class, stream_refs_);
     k.ops.resize(template_ops_);
     const auto n = as_u32(k.expansion.ops.size());
@@ -179,8 +184,10 @@ class Preparation {
     p.freed_bytes = stream_refs_.freed_bytes(instance);
     switch (op.kind) {
       case plan::OpKind::kCompute: {
-        if (const auto copies = copies_.find(&op); copies != copies_.end())
-          p.compute_ps = copies->second;
+        if (const auto copies = copies_.find(&op); copies != copies_.end()) {
+          for (const model::SegmentShape& copy : copies->second)
+            p.compute_ps += cost_.segment_ps(copy, plan::Phase::kF, kinds_);
+        }
         if (const std::vector<plan::Op>* run = fused_ != nullptr ? fused_->run_of(op) : nullptr) {
           for (const plan::Op& one : *run) p.compute_ps += segment_ps(one.segment, one.phase);
           break;
@@ -198,10 +205,13 @@ class Preparation {
     return p;
   }
 
+  /// On the devices of the class at hand.
   std::int64_t segment_ps(plan::SegmentId segment, plan::Phase phase) {
-    std::int64_t& ps = segment_ps_[segment.raw() * kPhases + as_index(phase)];
-    if (ps < 0) ps = cost_.segment_ps(program_.segments[segment], phase);
-    return ps;
+    std::vector<Priced>& known = segments_[segment.raw() * kPhases + as_index(phase)];
+    const auto at = std::ranges::find(known, kinds_, &Priced::kinds);
+    if (at != known.end()) return at->ps;
+    known.push_back({kinds_, cost_.segment_ps(program_.segments[segment], phase, kinds_)});
+    return known.back().ps;
   }
 
   void price_collective(std::uint32_t c, const plan::Op& op, PricedOp& p) {
@@ -312,9 +322,10 @@ class Preparation {
   std::vector<std::uint32_t> offsets_;  // [template] into PreparedClass::ops
   std::uint32_t template_ops_ = 0;
   std::map<int, std::uint32_t> class_at_;  // by first rank
-  std::map<const plan::Op*, std::int64_t> copies_;
-  std::vector<std::int64_t> segment_ps_;  // [segment * kPhases + phase], -1 unknown
-  std::vector<Crossing> collectives_;     // inside the class at hand
+  std::map<const plan::Op*, std::vector<model::SegmentShape>> copies_;
+  std::vector<std::vector<Priced>> segments_;  // [segment * kPhases + phase] as far as asked for
+  costmodel::DeviceKinds kinds_ = 0;           // of the class at hand
+  std::vector<Crossing> collectives_;          // inside the class at hand
   std::vector<costmodel::Transfer> crossing_transfers_;
 };
 

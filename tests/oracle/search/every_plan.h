@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "costmodel/closed_form/layer_costs.h"
+#include "costmodel/memory_limit.h"
 #include "search/loop/planner.h"
 #include "search/space/decision_tree.h"
 
@@ -17,6 +18,7 @@ struct Priced {
   std::int64_t cost_ps;
   std::int64_t peak_bytes;
   bool has_multipliers;  // 1F1B on all devices: what the certificate's multipliers speak of
+  std::int64_t excess_bytes = 0;  // of the stage that lacks most memory, or has least left
 };
 
 /// Every plan of the space: pipeline degrees, devices of a stage, micro-batches, vocabulary,
@@ -24,8 +26,14 @@ struct Priced {
 /// and strategy for every rank, of one layout, as search/solvers/rank_solver.h says.
 class EveryPlan {
  public:
-  EveryPlan(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch)
-      : cost_(cost), costs_(cost), space_(space), global_batch_(global_batch) {
+  /// `memory`: what the Program's buffers may take, for Priced::excess_bytes.
+  EveryPlan(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch,
+            costmodel::MemoryLimit memory = 0)
+      : cost_(cost),
+        costs_(cost),
+        space_(space),
+        global_batch_(global_batch),
+        memory_(std::move(memory)) {
     const int devices = static_cast<int>(cost.topology().device_count());
     for (int stages = 1; stages <= std::min<int>(devices, static_cast<int>(cost.model().layers));
          ++stages) {
@@ -158,13 +166,19 @@ class EveryPlan {
     const bool all_devices =
         plan_.world_size() == static_cast<int>(cost_.topology().device_count());
     all.push_back({priced->step_ps, std::ranges::max(priced->stage_peak_bytes),
-                   plan_.schedule == plan::Schedule::k1F1B && all_devices});
+                   plan_.schedule == plan::Schedule::k1F1B && all_devices, -memory_.most()});
+    for (std::size_t i = 0; i < priced->stage_peak_bytes.size(); ++i) {
+      const std::int64_t own =
+          priced->stage_peak_bytes[i] - memory_.of_stage(cost_, plan_, static_cast<int>(i));
+      all.back().excess_bytes = std::max(all.back().excess_bytes, own);
+    }
   }
 
   const costmodel::CostModel& cost_;
   costmodel::LayerCosts costs_;
   const Space& space_;
   std::int64_t global_batch_;
+  costmodel::MemoryLimit memory_;
   std::vector<plan::LayerStrategy> leaves_;
   plan::Plan plan_;
 };

@@ -28,7 +28,7 @@ TEST(RankBounds, StayBelowTheCheapestPlanAndGrowWithTheVocabulary) {
     const Space space;
     costmodel::LayerCosts costs(*cost);
     StageModel stages(costs, space, global_batch, memory);
-    RankSolver ranks(costs, space, stages, memory);
+    RankSolver ranks(costs, space, stages);
     bool compared = false;
     for (int p = 2; p <= machine.devices() && p <= model.layers; p *= 2) {
       const std::int64_t m = power_of_two(rng, global_batch);

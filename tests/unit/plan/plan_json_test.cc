@@ -93,6 +93,16 @@ TEST(PlanJson, HasTheseBytes) {
   EXPECT_EQ(example(), wanted);
 }
 
+TEST(PlanJson, AnOrderOfDevicesStandsWhereThereIsOne) {
+  Plan plan = *read(example());
+  EXPECT_TRUE(plan.device_order.empty());
+  plan.device_order = {"V100", "T4"};
+  const std::string text = base::to_text(to_json(plan));
+  EXPECT_THAT(text, HasSubstr("\"device_order\": [\n    \"V100\",\n    \"T4\"\n  ]"));
+  EXPECT_EQ(*read(text), plan);
+  EXPECT_NE(fingerprint(plan), fingerprint(*read(example())));
+}
+
 TEST(PlanJson, UnknownKeyIsAFaultAtItsPlace) {
   const std::string error = error_of(replaced("\"hosts\"", "\"hots\""));
   EXPECT_THAT(error, HasSubstr("plan.json:4:3"));

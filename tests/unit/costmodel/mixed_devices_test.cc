@@ -1,0 +1,167 @@
+// Machines with several kinds of device: prices, memory and closed forms by what a stage lies on.
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "costmodel/closed_form/closed_form.h"
+#include "costmodel/memory_limit.h"
+#include "costmodel/profiles/profiles.h"
+#include "plan/lowering/lower.h"
+#include "sim/simulate.h"
+#include "tests/unit/search/mixed_fixture.h"
+#include "topologies/device_order.h"
+
+namespace orrery::costmodel {
+namespace {
+
+using search::mixed_cluster;
+using search::mixed_cost;
+
+constexpr std::int64_t kMiB = 1 << 20, kGiB = 1 << 30;
+constexpr DeviceKinds kFast = 1, kSlow = 2;
+
+model::SegmentShape product() {
+  model::SegmentShape s;
+  s.kind = model::SegmentKind::kMlpIn;
+  s.dtype = model::DType::kBFloat16;
+  s.sequences = 1;
+  s.tokens = 4096;
+  s.in = s.out = 4096;
+  return s;
+}
+
+/// Two stages of two devices; layers of the first, of the second.
+plan::Plan two_stages(int first, int second) {
+  plan::Plan p;
+  p.model = "tiny";
+  p.model_fingerprint = search::tiny_model(first + second).fingerprint();
+  p.precision = model::Precision::kBFloat16;
+  p.sequence = 128;
+  p.global_batch = p.micro_batches = 4;
+  p.vocabulary = {.tp = 2};
+  p.hosts = 2;
+  for (const int layers : {first, second}) p.stages.push_back({.runs = {{layers, {.tp = 2}}}});
+  return p;
+}
+
+TEST(MixedDevices, AStageIsOfTheKindsOfItsRanks) {
+  const CostModel cost = mixed_cost(mixed_cluster(2, 1, 2, 4, kGiB), 2);
+  EXPECT_TRUE(cost.mixed());
+  EXPECT_EQ(cost.kinds_of(0, 4), kFast);
+  EXPECT_EQ(cost.kinds_of(4, 2), kSlow);
+  EXPECT_EQ(cost.kinds_of(3, 2), kFast | kSlow);
+  EXPECT_EQ(cost.kinds_of(5, 1), kSlow);
+  EXPECT_EQ(cost.kinds_of(0, 0), 0u);
+}
+
+// 2 · 4096³ FLOPs at 80 % of 100 TFLOP/s and of a quarter of it, and 1 us.
+TEST(MixedDevices, EveryKindHasItsOwnPricesAndASpanTheSlowest) {
+  const CostModel cost = mixed_cost(mixed_cluster(1, 1, 2, 4, kGiB), 2);
+  const std::int64_t fast = cost.segment_ps(product(), model::Phase::kF, kFast),
+                     slow = cost.segment_ps(product(), model::Phase::kF, kSlow);
+  EXPECT_NEAR(static_cast<double>(fast), 1e12 * (2.0 * 4096 * 4096 * 4096 / 80e12 + 1e-6), 2);
+  EXPECT_NEAR(static_cast<double>(slow), 1e12 * (2.0 * 4096 * 4096 * 4096 / 20e12 + 1e-6), 2);
+  EXPECT_EQ(cost.segment_ps(product(), model::Phase::kF, kFast | kSlow), slow);
+  EXPECT_EQ(cost.segment_ps(product(), model::Phase::kF), slow);
+  EXPECT_EQ(cost.segment_ps(product(), model::Phase::kF, 0), fast);
+}
+
+TEST(MixedDevices, PeakIsTheMeanOfTheRanks) {
+  const CostModel cost = mixed_cost(mixed_cluster(1, 1, 2, 4, kGiB), 2);
+  EXPECT_EQ(cost.peak(2).raw(), 100e12);
+  EXPECT_EQ(cost.peak().raw(), 62.5e12);
+}
+
+TEST(MixedDevices, EqualKindsPriceToTheSameBytesAsOne) {
+  const topologies::Topology mixed = mixed_cluster(1, 1, 2, 1, kGiB);
+  const CostModel two = mixed_cost(mixed, 4);
+  ASSERT_TRUE(two.mixed());
+  for (const int first : {1, 2, 3}) {
+    const plan::Plan plan = two_stages(first, 4 - first);
+    const auto priced = plan_cost(two, plan);
+    const CostModel all_slow =
+        mixed_cost(*topologies::in_device_order(mixed, topologies::DeviceOrder{"slow", "fast"}), 4);
+    const auto other = plan_cost(all_slow, plan);
+    ASSERT_TRUE(priced.has_value()) << base::to_string(priced.error());
+    ASSERT_TRUE(other.has_value()) << base::to_string(other.error());
+    EXPECT_EQ(priced->step_ps, other->step_ps);
+    EXPECT_EQ(priced->stage_ps, other->stage_ps);
+    EXPECT_EQ(priced->stage_peak_bytes, other->stage_peak_bytes);
+    const plan::Program program = *plan::lower(plan, two.model());
+    EXPECT_EQ(base::to_text(sim::to_json(*sim::simulate(program, two))),
+              base::to_text(sim::to_json(*sim::simulate(program, all_slow))));
+  }
+}
+
+// Layers on the slow stage take longer, those on the fast one as long as on a machine all fast.
+TEST(MixedDevices, StagesTakeWhatTheirDevicesTake) {
+  const CostModel even = mixed_cost(mixed_cluster(1, 1, 2, 1, kGiB), 4),
+                  cost = mixed_cost(mixed_cluster(1, 1, 2, 4, kGiB), 4);
+  const PlanCost same = plan_cost(even, two_stages(2, 2)).value(),
+                 apart = plan_cost(cost, two_stages(2, 2)).value();
+  EXPECT_EQ(apart.stage_ps[0], same.stage_ps[0]);
+  EXPECT_GT(apart.stage_ps[1], same.stage_ps[1]);
+  const PlanCost moved = plan_cost(cost, two_stages(3, 1)).value();
+  EXPECT_LT(moved.stage_ps[1], apart.stage_ps[1]);
+  EXPECT_LT(moved.step_ps, apart.step_ps);
+}
+
+TEST(MixedDevices, TheSimulatorAgreesWithTheClosedForm) {
+  const CostModel cost = mixed_cost(mixed_cluster(1, 1, 2, 4, kGiB), 4);
+  for (const int first : {1, 2, 3}) {
+    const plan::Plan plan = two_stages(first, 4 - first);
+    const auto report = *sim::simulate(*plan::lower(plan, cost.model()), cost);
+    const PlanCost priced = plan_cost(cost, plan).value();
+    EXPECT_NEAR(static_cast<double>(report.step_time_ps) / 1e6,
+                static_cast<double>(priced.pass_by_pass_ps) / 1e6,
+                static_cast<double>(priced.pass_by_pass_ps) / 1e8);
+  }
+}
+
+TEST(MixedDevices, AnOrderOfDevicesMustBeThatOfTheRanks) {
+  const CostModel cost = mixed_cost(mixed_cluster(1, 1, 2, 4, kGiB), 4);
+  plan::Plan plan = two_stages(1, 3);
+  plan.device_order = {"slow", "fast"};
+  const auto refused = plan_cost(cost, plan);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(base::to_string(refused.error()).find("count fast, slow"), std::string::npos);
+  const auto ordered = cost.in_order(plan.device_order);
+  ASSERT_TRUE(ordered.has_value());
+  EXPECT_EQ(ordered->kinds_of(0, 2), kSlow);
+  EXPECT_TRUE(plan_cost(*ordered, plan).has_value());
+}
+
+TEST(MixedDevices, MemoryIsTheLeastOfAStage) {
+  const CostModel cost = mixed_cost(mixed_cluster(1, 1, 2, 4, 512 * kMiB), 4);
+  const MemoryLimit own(cost, 0);
+  EXPECT_FALSE(own.same());
+  EXPECT_EQ(own.of(cost, 0, 2), kGiB);
+  EXPECT_EQ(own.of(cost, 2, 2), 512 * kMiB);
+  EXPECT_EQ(own.of(cost, 0, 4), 512 * kMiB);
+  EXPECT_EQ(own.least(), 512 * kMiB);
+  const MemoryLimit stated(cost, 100);
+  EXPECT_TRUE(stated.same());
+  EXPECT_EQ(stated.of(cost, 0, 2), 100);
+  EXPECT_TRUE(MemoryLimit(mixed_cost(mixed_cluster(1, 1, 2, 4, kGiB), 4), 0).same());
+}
+
+TEST(MixedDevices, EveryKindHasTheSurfaceThatShipsForIt) {
+  const auto model = *model::find_model("llama-2-7b");
+  const auto topology = *topologies::catalog_topology("mixed-h100-a100");
+  const auto found = *device_profile(topology, model, "megatron-core");
+  ASSERT_TRUE(found.has_value());
+  ASSERT_EQ(found->kinds.size(), 2u);
+  EXPECT_EQ(found->kinds[0].name, "h100");
+  EXPECT_EQ(found->kinds[1].name, "a100");
+  EXPECT_EQ(found->kinds[0].framework->name, found->framework->name);
+  const CostModel mixed = *CostModel::make(model, topology, found, {.sequence = 2048});
+  for (const auto& [cluster, kind] : {std::pair("dgx-h100", kFast), std::pair("dgx-a100", kSlow)}) {
+    const auto one = *topologies::catalog_topology(cluster, 32);
+    const CostModel alone = *CostModel::make(
+        model, one, *device_profile(one, model, "megatron-core"), {.sequence = 2048});
+    EXPECT_EQ(mixed.segment_ps(product(), model::Phase::kF, kind),
+              alone.segment_ps(product(), model::Phase::kF));
+  }
+}
+
+}  // namespace
+}  // namespace orrery::costmodel

@@ -30,9 +30,10 @@ primepar|3||PrimePar's published figures
 published_steps|10||Predicted against published training steps
 beyond|1||Predicted against published steps on H100
 energy|1||Predicted against measured watts
+mixed|1||Predicted against published trials on mixed clusters
 published_collectives|2||Predicted against published collectives
 tests|60|LibTorch|Tests by label"
-cheap=(plan simulate explain sweep collective topology beyond energy osdp_tables)
+cheap=(plan simulate explain sweep collective topology beyond energy mixed osdp_tables)
 
 machine() {
   local cpu memory
@@ -128,6 +129,7 @@ page_primepar() { experiment experiments/primepar/run.py; }
 page_published_steps() { experiment experiments/validation/run.py; }
 page_beyond() { experiment experiments/beyond/run.py || true; }  # ends with 1 while a bar is missed
 page_energy() { experiment experiments/energy/run.py || true; }  # as above
+page_mixed() { experiment experiments/mixed/run.py --rows || true; }  # ends with 1 while a bar is missed
 page_published_collectives() {
   experiment experiments/collectives/run.py --no-plot
   cat experiments/collectives/table.md

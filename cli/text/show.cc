@@ -166,15 +166,20 @@ std::string describe(const Plan& plan, std::int64_t devices) {
                         runs_text(plan.stages[s]));
     s = end;
   }
-  return text + fmt::format("  embedding and head: {}\n", plan::to_string(plan.vocabulary));
+  text += fmt::format("  embedding and head: {}\n", plan::to_string(plan.vocabulary));
+  if (!plan.device_order.empty())
+    text += fmt::format("  devices in order: {}\n", base::join(plan.device_order, ", "));
+  return text;
 }
 
 std::string one_line(const Plan& plan) {
   const std::string chunks =
       plan.virtual_stages > 1 ? fmt::format(" v{}", plan.virtual_stages) : "";
-  return fmt::format("pp{}{}{} m{}{} | {} | vocabulary {}", plan.pipeline_degree(), chunks,
+  const std::string order =
+      plan.device_order.empty() ? "" : fmt::format(" | {} first", plan.device_order.front());
+  return fmt::format("pp{}{}{} m{}{} | {} | vocabulary {}{}", plan.pipeline_degree(), chunks,
                      cuts_text(plan), plan.micro_batches, schedule_text(plan, " "),
-                     strategies_text(plan), plan::to_string(plan.vocabulary));
+                     strategies_text(plan), plan::to_string(plan.vocabulary), order);
 }
 
 namespace {

@@ -6,8 +6,8 @@
 /// The space, exact within: at least two pipeline ranks; the layers of a rank share one strategy,
 /// those of different ranks one layout (degrees, sequence parallelism), so that sharding and
 /// recomputation may change from rank to rank; a rank has up to 8 layers more or fewer than
-/// ⌊L / p⌋, any number on machines with several kinds of device. With v <= 16 virtual stages its n
-/// layers are spread evenly, the longer stages last: n / v or one more each. So 126 layers run on
+/// ⌊L / p⌋, any number on machines with several kinds of device. With v <= 16 virtual stages
+/// its n layers are spread evenly, the longer stages last: n / v or one more each. So 126 layers run on
 /// 16 ranks with any v <= 7. ZB-H1 with at least as many micro-batches as ranks; interleaved with
 /// multiples of them (plan/program/schedule.h).
 ///

@@ -303,6 +303,9 @@ std::vector<Case> collectives() {
       {"collective_json",
        "collective --cluster dgx-a100 --op all_gather --bytes 64MiB --ranks 0-3 --profile "
        "a100-measured --json"},
+      {"plan_mixed",
+       "plan --model llama-2-7b --cluster mixed-h100-a100 --global-batch 256 --sequence-length "
+       "4096 --fix pp=4,tp=2 --space dp,tp,pp --check"},
       {"collective_mixed", "collective --cluster mixed-h100-a100 --ranks 0-7,128-135 --bytes 1GiB"},
       {"collective_large", "collective --cluster dgx-h100 --hosts 1024 --bytes 1GiB"},
       {"collective_wrong_ranks", "collective --cluster dgx-a100 --bytes 64MiB --ranks 0,3-9"},

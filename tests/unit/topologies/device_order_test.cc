@@ -36,8 +36,18 @@ host:
   nics:
     - {{name: nic}}
   links:
-    - {{from: gpu, to: switch, kind: nvlink, bandwidth_per_direction: 20 GB/s, latency: 1 us, source: made up}}
-    - {{from: nic, to: switch, kind: pcie, bandwidth_per_direction: 20 GB/s, latency: 1 us, source: made up}}
+    - from: gpu
+      to: switch
+      kind: nvlink
+      bandwidth_per_direction: 20 GB/s
+      latency: 1 us
+      source: made up
+    - from: nic
+      to: switch
+      kind: pcie
+      bandwidth_per_direction: 20 GB/s
+      latency: 1 us
+      source: made up
 )",
                                          letter);
     std::fputs(host.c_str(), file);

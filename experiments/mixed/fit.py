@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Fits the efficiency of products on devices that were measured in layers of Transformers only, and prints a profile of each.
+
+    experiments/mixed/fit.py OPERATORS.csv [DEVICE]
+
+OPERATORS.csv: device,model,micro_batch,tp,operator,forward_us (sequence 2048; Sailor's profiles). Fitted: efficiency and prologue, by least squares on the
+logarithms of the products that take over 0.4 ms (those behind which a group sums hold an all-reduce, and are left out); shapes of tiles and what waits on memory are those of the A100 (as costmodel/profiles/devices/rtx-titan.json).
+Attention runs at that efficiency over the A100's. Needs numpy and scipy.
+"""
+import argparse
+import csv
+import json
+import pathlib
+import sys
+
+import numpy
+from scipy.optimize import least_squares
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "experiments/surfaces"))
+import fit as surfaces  # noqa: E402
+
+HIDDEN = {"OPT-350": 1024, "GPT-Neo-2.7": 2560, "OPT-30": 7168}
+SEQUENCE, SHORTEST_S = 2048, 0.4e-3
+# name in the table: profile, device, fp16 tensor peak, bytes/s, units; data sheets as in clusters/
+DEVICES = {"RTX-3090": ("rtx-3090", "RTX-3090", 142e12, 936e9, 82), "RTX-2080": ("rtx-2080-ti", "RTX-2080-Ti", 107.6e12, 616e9, 68)}
+
+
+def products(path, device):
+    """(m, n, k) and seconds of the four products of a layer."""
+    sizes, seconds = [], []
+    with open(path, newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            h, tp, m = HIDDEN[row["model"]], int(row["tp"]), SEQUENCE * int(row["micro_batch"])
+            shape = {"enc-attention-qkv": (m, 3 * h // tp, h), "enc-attention-dense": (m, h, h // tp), "enc-MLP-GEMM-1": (m, 4 * h // tp, h),
+                     "enc-MLP-GEMM-2": (m, h, 4 * h // tp)}.get(row["operator"])
+            took = float(row["forward_us"]) * 1e-6
+            reduced = tp > 1 and row["operator"] in ("enc-attention-dense", "enc-MLP-GEMM-2")  # the time holds an all-reduce
+            if row["device"] == device and shape and not reduced and SHORTEST_S < took < 1:
+                sizes.append(shape)
+                seconds.append(took)
+    return numpy.array(sizes, float), numpy.array(seconds)
+
+
+def parameters(efficiency, prologue, like):
+    logit = lambda x: numpy.log(x / (1 - x))
+    return numpy.array([numpy.log(like["launch_seconds"]), efficiency, prologue, logit(like["memory_efficiency"] / 0.95 * 0.9999), logit(like["half_tile"]),
+                        30.0, numpy.log(like["split_traffic"]), like["throttle"] ** 0.5])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("operators")
+    parser.add_argument("device", nargs="?", choices=DEVICES)
+    options = parser.parse_args()
+    like = json.loads((ROOT / "costmodel/profiles/devices/rtx-titan.json").read_text(encoding="utf-8"))
+    for name in [options.device] if options.device else DEVICES:
+        profile, device, peak, bandwidth, units = DEVICES[name]
+        sizes, seconds = products(options.operators, name)
+        sheet = {"peak": peak, "bandwidth": bandwidth, "units": units}
+        surface = like["surfaces"][0]
+        error = lambda p: numpy.log(surfaces.product_seconds(parameters(p[0], p[1], surface["product"]), sizes, sheet) / seconds)
+        found = least_squares(error, [numpy.log(0.7), numpy.log(280)], loss="soft_l1", f_scale=0.1)
+        efficiency, prologue = numpy.exp(found.x)
+        residual = float(numpy.median(numpy.abs(error(found.x))))
+        sys.stderr.write(f"{name}: {len(seconds)} products, efficiency {efficiency:.3f}, prologue {prologue:.1f}, median error {residual:.1%}\n")
+        share = efficiency / surface["product"]["efficiency"]
+        entry = json.loads(json.dumps(surface))
+        entry.update({"peak": peak, "memory_bandwidth": bandwidth, "residual": round(float(numpy.std(error(found.x))) * 1.2816, 3)})
+        entry["product"].update({"units": units, "efficiency": round(float(efficiency), 4), "prologue_features": round(float(prologue), 1)})
+        entry["attention"]["efficiency"] = round(surface["attention"]["efficiency"] * float(share), 4)
+        print(json.dumps({"schema": "orrery.profile/1", "name": profile, "device": device, "provenance": {
+            "source": like["provenance"]["source"] + "; experiments/mixed/fit.py", "note": like["provenance"]["note"]}, "surfaces": [entry]}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -7,9 +7,9 @@
 /// those of different ranks one layout (degrees, sequence parallelism), so that sharding and
 /// recomputation may change from rank to rank; a rank has up to 8 layers more or fewer than
 /// ⌊L / p⌋, any number on machines with several kinds of device. With v <= 16 virtual stages
-/// its n layers are spread evenly, the longer stages last: n / v or one more each. So 126 layers run on
-/// 16 ranks with any v <= 7. ZB-H1 with at least as many micro-batches as ranks; interleaved with
-/// multiples of them (plan/program/schedule.h).
+/// its n layers are spread evenly, the longer stages last: n / v or one more each. So 126 layers
+/// run on 16 ranks with any v <= 7. ZB-H1 with at least as many micro-batches as ranks;
+/// interleaved with multiples of them (plan/program/schedule.h).
 ///
 /// Options of a layout that another beats in every time and every byte are left out. The rank
 /// program runs on choices that fit by a lower bound of their bytes, without those that another one

@@ -364,10 +364,8 @@ class PlanPricer {
 
   /// On the devices of the last stage.
   std::int64_t zeroing_ps(std::int64_t elements, model::DType type) const {
-    model::SegmentShape zero;
-    zero.kind = model::SegmentKind::kZeroGradient;
-    zero.dtype = type;
-    zero.elements = elements;
+    const model::SegmentShape zero{
+        .kind = model::SegmentKind::kZeroGradient, .dtype = type, .elements = elements};
     return cost_.segment_ps(zero, model::Phase::kF,
                             cost_.kinds_of(first_rank(stages() - 1), devices()));
   }
@@ -480,8 +478,7 @@ base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan) {
   }
   if (faults.empty() && plan::is_partitioned(plan))
     faults.push_back(base::make_error(base::ErrorCode::kUnsupported,
-                                      "no closed form prices a plan with partitioned layers")
-                         .with_hint("'orrery simulate' runs it"));
+                                      "no closed form prices partitioned layers"));
   if (!faults.empty()) return base::fail(std::move(faults));
   TRY_VOID(topologies::check_device_order(cost.topology(), plan.device_order));
   return PlanPricer(costs, plan).price();

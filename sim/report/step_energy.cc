@@ -26,15 +26,18 @@ bool leaves_host(const plan::Program& program, const plan::Op& op, int rank,
 
 /// [op of the class]. What a template's operation draws is found once.
 std::vector<Draw> draws_of(const plan::Program& program, const costmodel::CostModel& cost,
-                           const costmodel::Roofline& device, const PreparedClass& k, int rank) {
+                           const PreparedClass& k, int rank) {
+  const auto device = costmodel::Roofline::of(cost.topology().device_model(as_u32(rank)));
+  const plan::RankClass& stage = program.class_of(rank);
+  const costmodel::DeviceKinds kinds = cost.kinds_of(stage.first_rank, stage.count);
   std::vector<Draw> of_template(k.ops.size());
   for (std::size_t i = 0; i < k.ops.size(); ++i) {
     if (k.ops[i].op == nullptr) continue;
     const plan::Op& op = *k.ops[i].op;
     if (op.kind == plan::OpKind::kCompute) {
       const model::SegmentShape& shape = program.segments[op.segment];
-      of_template[i] = costmodel::compute_draw(device, shape, op.phase,
-                                               real(cost.segment_ps(shape, op.phase)) / 1e12);
+      of_template[i] = costmodel::compute_draw(
+          device, shape, op.phase, real(cost.segment_ps(shape, op.phase, kinds)) / 1e12);
     } else {
       of_template[i] =
           costmodel::communication_draw(leaves_host(program, op, rank, cost.topology()));
@@ -75,15 +78,14 @@ StepEnergy energy_of(const plan::Program& program, const costmodel::CostModel& c
   const Topology& topology = cost.topology();
   const auto machine = costmodel::MachinePower::of(topology);
   ORRERY_CHECK(machine.has_value(), "energy of cluster '{}'", topology.name());
-  const costmodel::Roofline device = costmodel::Roofline::of(topology);
   std::vector<std::vector<PowerPiece>> pieces(finished.outcome.classes.size());
   for (std::uint32_t rank = 0; rank < finished.class_of_rank.size(); ++rank) {
     const std::uint32_t c = finished.class_of_rank[rank];
     if (!pieces[c].empty()) continue;
     const PreparedClass& prepared = finished.step.classes[c];
-    pieces[c] = power_pieces(prepared, finished.outcome.classes[c],
-                             draws_of(program, cost, device, prepared, as_int(rank)),
-                             finished.outcome.step_ps);
+    pieces[c] =
+        power_pieces(prepared, finished.outcome.classes[c],
+                     draws_of(program, cost, prepared, as_int(rank)), finished.outcome.step_ps);
   }
   return step_energy(pieces, hosts_of(finished, topology, *machine), *machine,
                      finished.outcome.step_ps, real(program.global_batch * program.sequence));

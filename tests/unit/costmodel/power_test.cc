@@ -29,7 +29,7 @@ double share(PowerKind kind) { return kPowerShares[as_index(kind)]; }
 // 2 * 4096^3 FLOP at 0.8 of 100 TFLOP/s: 1.718 ms. In five times that the rate is a fifth of what
 // is attainable, u = 0.5; at half of it power limits the kernel, u = 1.
 TEST(ComputeDraw, AProductDrawsByItsShareOfTheAttainableRate) {
-  const Roofline device = Roofline::of(machines::cluster(2));
+  const Roofline device = Roofline::of(machines::cluster(2).device_model(0));
   const auto shape = product(4096, 4096);
   const double full = 2 * 4096.0 * 4096 * 4096 / 80e12;
   const Draw slow = compute_draw(device, shape, Phase::kF, 5 * full);
@@ -40,13 +40,13 @@ TEST(ComputeDraw, AProductDrawsByItsShareOfTheAttainableRate) {
 }
 
 TEST(ComputeDraw, NoKernelDrawsLessThanOneThatWaits) {
-  const Roofline device = Roofline::of(machines::cluster(2));
+  const Roofline device = Roofline::of(machines::cluster(2).device_model(0));
   EXPECT_EQ(compute_draw(device, product(16, 64), Phase::kF, 1.0).share, share(PowerKind::kWait));
 }
 
 // One token: 2 * 4096^2 FLOP are 0.42 us, its weights 2 * 4096^2 bytes 42 us.
 TEST(ComputeDraw, AProductThatMemoryBoundsIsOfKindMemory) {
-  const Roofline device = Roofline::of(machines::cluster(2));
+  const Roofline device = Roofline::of(machines::cluster(2).device_model(0));
   const auto shape = product(1, 4096);
   const double least = device.bounds(shape, Phase::kF).memory;
   EXPECT_NEAR(least, 42e-6, 1e-6);

@@ -33,7 +33,7 @@ struct Cost {
 Result<Cost> simulated(const Plan& plan, const Scene& scene) {
   TRY(const plan::Program program, plan::lower(plan, scene.model));
   TRY(const sim::SimReport report, sim::simulate(program, scene.cost));
-  return Cost{report.step_time_ps, worst_peak(report)};
+  return Cost{report.step_time_ps, fullest_stage(plan, report, scene.cost, 0).peak_bytes};
 }
 
 struct Costs {

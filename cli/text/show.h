@@ -19,7 +19,6 @@ using plan::Plan;
 std::string show_time(std::int64_t ps);
 std::string show_seconds(double seconds);
 std::string show_bytes(std::int64_t bytes);
-/// Peak memory of a device at the fullest stage.
 /// The stage that lacks most memory, or has least left; where all have the same limit the fullest.
 struct FullestStage {
   std::int64_t peak_bytes = 0, limit_bytes = 0;

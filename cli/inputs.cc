@@ -51,8 +51,11 @@ OptionSpec cluster_option(bool required) {
   return o;
 }
 OptionSpec hosts_option() {
-  return integer_option("hosts", "N", {1, topologies::kMaxHosts},
-                        "hosts of that kind, joined by the cluster's fabric", "1");
+  return integer_option(
+      "hosts", "N", {1, topologies::kMaxHosts},
+      "hosts of that kind, joined by the cluster's fabric (default where the file "
+      "fixes their number: that)",
+      "1");
 }
 std::vector<OptionSpec> price_options() {
   return {text_option("profile", "NAME|PATH",
@@ -155,6 +158,13 @@ Result<Topology> find_cluster(const std::string& name, int hosts, int ranks_want
   return topologies::catalog_topology(name, copies, of_machine);
 }
 
+Result<void> check_hosts(const base::Options& options, const Topology& cluster) {
+  if (!options.given("hosts") || options.count("hosts") == as_int(cluster.hosts())) return {};
+  return refuse(kInconsistent, "leave --hosts out: the file fixes their number",
+                "topology '{}' has {} hosts, not {}", cluster.name(), cluster.hosts(),
+                options.count("hosts"));
+}
+
 Result<void> check_prices(const PriceNames& names) {
   if (names.profile.empty() || names.software.empty()) return {};
   return refuse(kUsage, "leave one of them out; a profile has its software in 'framework'",
@@ -215,10 +225,12 @@ Result<Scene> make_scene(const std::string& model_name, const std::string& clust
 Result<Scene> scene_of(const base::Options& options, const Plan& plan, std::string_view usual) {
   TRY(PriceNames prices, price_names(options));
   prices.usual = usual;
-  return make_scene(options.string_or("model", plan.model),
-                    options.string_or("cluster", plan.cluster),
-                    options.given("hosts") ? options.count("hosts") : plan.hosts, prices,
-                    plan.precision, plan.sequence, plan.world_size(), plan.device_order);
+  TRY(Scene scene,
+      make_scene(options.string_or("model", plan.model), options.string_or("cluster", plan.cluster),
+                 options.given("hosts") ? options.count("hosts") : plan.hosts, prices,
+                 plan.precision, plan.sequence, plan.world_size(), plan.device_order));
+  TRY_VOID(check_hosts(options, scene.cost.topology()));
+  return scene;
 }
 
 Result<void> check_ranks(const Plan& plan, const Topology& cluster) {

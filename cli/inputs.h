@@ -63,6 +63,9 @@ std::int64_t sequence_of(const base::Options& options);
 /// sharing the cores evenly. `settings`: those of software have no effect here.
 Result<Topology> find_cluster(const std::string& name, int hosts, int ranks_wanted = 0,
                               std::span<const base::Setting> settings = {});
+/// Error: kInconsistent, when --hosts was given and the cluster has another number of hosts,
+/// because its file fixes it.
+Result<void> check_hosts(const base::Options& options, const Topology& cluster);
 /// Of --set.
 Result<std::vector<base::Setting>> settings_of(const base::Options& options);
 

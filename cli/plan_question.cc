@@ -64,6 +64,7 @@ Result<PlanQuestion> question_of(const base::Options& options) {
   if (target) prices.usual = target->software;
   TRY(Scene scene, make_scene(options.string("model"), options.string("cluster"), hosts, prices,
                               precision_of(options), sequence_of(options)));
+  TRY_VOID(check_hosts(options, scene.cost.topology()));
   search::PlanRequest request;
   TRY(request.space, space_of(options, scene.cost.options().sequence));
   request.cluster = options.string("cluster");

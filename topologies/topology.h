@@ -185,11 +185,11 @@ std::string device_name(const Topology& topology, uint32_t rank);
 std::string link_name(const Topology& topology, LinkId id);
 
 /// Reads a topology file (schema in README.md) and replicates its host `hosts` times, joined by its
-/// fabric. Of a file that counts its hosts itself, `hosts` is 1 (what the file says) or their
-/// number. Errors: those of base/config.h; kInconsistent (parts that do not fit, an unreachable
-/// device, hosts > 1 without a fabric), kNotFound (a name that no part has), kOutOfRange (hosts
-/// outside 1 .. kMaxHosts, an index beyond a group). `settings`: numbers that take other values
-/// (import/settings.h).
+/// fabric. Of a file that fixes its hosts (it counts them, or its fabric is a torus or a tree),
+/// `hosts` is 1 (what the file says) or their number. Errors: those of base/config.h; kInconsistent
+/// (parts that do not fit, an unreachable device, hosts > 1 without a fabric), kNotFound (a name
+/// that no part has), kOutOfRange (hosts outside 1 .. kMaxHosts, an index beyond a group).
+/// `settings`: numbers that take other values (import/settings.h).
 inline constexpr uint32_t kMaxHosts = 1'048'576;
 [[nodiscard]] base::Result<Topology> load_topology(const std::filesystem::path& path,
                                                    uint32_t hosts = 1,

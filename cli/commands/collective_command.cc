@@ -144,7 +144,9 @@ Result<Topology> cluster_of(const Options& o) {
     if (s.part == costmodel::kSoftwarePart)
       return refuse(kUsage, "it is part of a training step",
                     "'{}': no software runs a collective alone", s.text());
-  return find_cluster(o.string("cluster"), o.count("hosts"), 0, settings);
+  TRY(Topology cluster, find_cluster(o.string("cluster"), o.count("hosts"), 0, settings));
+  TRY_VOID(check_hosts(o, cluster));
+  return cluster;
 }
 
 Result<int> run(const Options& o, const Invocation&) {

@@ -92,6 +92,7 @@ Result<int> run(const Options& options, const Invocation&) {
   const int hosts = options.count("hosts");
   TRY(const ModelSpec model, model::find_model(options.string("model")));
   TRY(const Topology cluster, find_cluster(options.string("cluster"), hosts));
+  TRY_VOID(check_hosts(options, cluster));
   plan::ImportTarget target{
       .model = model, .cluster = options.string("cluster"), .hosts = hosts, .precision = {}};
   const auto devices = static_cast<std::int64_t>(cluster.device_count());

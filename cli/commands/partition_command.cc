@@ -172,6 +172,7 @@ Result<int> run(const Options& o, const Invocation&) {
   TRY(const PriceNames prices, price_names(o));
   TRY(const Scene scene, make_scene(o.string("model"), o.string("cluster"), o.count("hosts"),
                                     prices, precision_of(o), sequence_of(o)));
+  TRY_VOID(check_hosts(o, scene.cost.topology()));
   TRY(const search::PartitionRequest request,
       request_of(o, scene.cost.topology(), scene.cost.options().sequence));
   const Stopwatch watch;

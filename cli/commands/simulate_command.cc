@@ -154,6 +154,7 @@ Result<Subject> subject_of(const Options& o) {
   TRY(const PriceNames prices, price_names(o));
   TRY(Scene scene, make_scene(o.string("model"), o.string("cluster"), o.count("hosts"), prices,
                               precision_of(o), sequence_of(o), ranks));
+  TRY_VOID(check_hosts(o, scene.cost.topology()));
   TRY(Plan plan, plan_from_flags(o, scene.model, scene.cost.topology()));
   return Subject{std::move(plan), std::move(scene)};
 }

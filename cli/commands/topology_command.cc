@@ -93,6 +93,7 @@ Result<int> show(const Options& options) {
   if (!options.has("NAME|FILE"))
     return base::fail(kUsage, "show needs the name of a cluster or a topology file");
   TRY(const Topology topology, find_cluster(options.string("NAME|FILE"), options.count("hosts")));
+  TRY_VOID(check_hosts(options, topology));
   const topologies::Summary summary = topologies::summarise(topology);
   if (options.has("svg"))
     TRY_VOID(

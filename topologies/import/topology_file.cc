@@ -277,23 +277,38 @@ void add_kind(const HostKind& kind, uint32_t host, uint32_t first_vertex,
   }
 }
 
-/// How many of each kind; a file that counts its hosts takes no other number.
+/// Hosts that the file itself fixes: those it counts, the routers of its torus, those that hang on
+/// the switches of its tree; 0: any number.
+uint64_t fixed_hosts(const TopologyFile& file) {
+  uint64_t total = 0;
+  if (file.counts_hosts) {
+    for (const HostKind& kind : file.kinds) total += kind.count;
+  } else if (file.fabric && file.fabric->shape == FabricShape::kTorus) {
+    total = 1;
+    for (const uint32_t size : file.fabric->dimensions)
+      total = std::min<uint64_t>(total * size, uint64_t{kMaxHosts} + 1);
+  } else if (file.fabric && file.fabric->shape == FabricShape::kTree) {
+    for (const TreeSwitch& tree : file.fabric->tree) total += tree.hosts;
+  }
+  return total;
+}
+
+/// How many of each kind; a file that fixes its hosts takes no other number.
 Result<std::vector<uint32_t>> counts_of(const TopologyFile& file, uint32_t hosts) {
-  if (hosts < 1 || hosts > kMaxHosts) {
-    return base::fail(kOutOfRange, "{} hosts: expected 1 .. {}", hosts, kMaxHosts);
+  const uint64_t fixed = fixed_hosts(file);
+  if (fixed > 0 && hosts != 1 && hosts != fixed) {
+    return base::fail(base::make_error(kInconsistent, "topology '{}' has {} hosts, not {}",
+                                       file.name, fixed, hosts)
+                          .at(file.host_place)
+                          .with_hint("leave --hosts out: the file fixes their number"));
   }
-  if (!file.counts_hosts) return std::vector<uint32_t>{hosts};
+  const uint64_t total = fixed > 0 ? fixed : hosts;
+  if (total < 1 || total > kMaxHosts)
+    return base::fail(kOutOfRange, "{} hosts: expected 1 .. {}", total, kMaxHosts);
+  if (!file.counts_hosts) return std::vector{static_cast<uint32_t>(total)};
   std::vector<uint32_t> counts;
-  uint32_t total = 0;
-  for (const HostKind& kind : file.kinds) {
-    counts.push_back(kind.count);
-    total += kind.count;
-  }
-  if (hosts == 1 || hosts == total) return counts;
-  return base::fail(
-      base::make_error(kInconsistent, "topology '{}' has {} hosts, not {}", file.name, total, hosts)
-          .at(file.host_place)
-          .with_hint("leave --hosts out: the file counts its hosts"));
+  for (const HostKind& kind : file.kinds) counts.push_back(kind.count);
+  return counts;
 }
 
 }  // namespace

@@ -74,8 +74,8 @@ struct TopologyFile {
 /// Adds the kind, the models and the notes of a file that a reference of `file` names.
 void add_host_kind(TopologyFile& file, const TopologyFile& described, uint32_t count);
 
-/// `hosts` copies of the file's host, or the hosts it counts. @pre references are resolved. Errors:
-/// see load_topology.
+/// `hosts` copies of the file's host; or the hosts that the file fixes (it counts them, or its
+/// fabric is a torus or a tree). @pre references are resolved. Errors: see load_topology.
 [[nodiscard]] base::Result<Topology> build_topology(const TopologyFile& file, uint32_t hosts);
 
 }  // namespace orrery::topologies

@@ -15,6 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Read where it lies, so that the program holds the path as one text: tests write another over it.
+const char* volatile source_folder = ORRERY_SOURCE_DIR;
+
 std::set<std::string> names_in(const fs::path& folder) {
   std::set<std::string> names;
   std::error_code error;
@@ -36,8 +39,7 @@ std::vector<fs::path> data_roots() {
   if (const fs::path self = fs::read_symlink("/proc/self/exe", error); !error) {
     roots.push_back(self.parent_path().parent_path() / "share" / "orrery");
   }
-  if (constexpr std::string_view kSource = ORRERY_SOURCE_DIR; !kSource.empty())
-    roots.emplace_back(kSource);
+  if (const std::string_view source = source_folder; !source.empty()) roots.emplace_back(source);
   return roots;
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -95,7 +96,9 @@ Result<std::string> read_file(const fs::path& path) {
   if (!file.valid()) return read_error(path, errno);
   std::string out;
   struct stat info {};
-  if (::fstat(file.get(), &info) == 0 && info.st_size > 0) out.reserve(as_index(info.st_size));
+  const bool known = ::fstat(file.get(), &info) == 0;
+  if (known && info.st_size > 0) out.reserve(as_index(info.st_size));
+  constexpr std::size_t kOfADevice = 1 << 26;  // a terminal ends before, /dev/zero never does
   std::string chunk(1 << 16, '\0');
   for (;;) {
     const ssize_t n = ::read(file.get(), chunk.data(), chunk.size());
@@ -103,14 +106,77 @@ Result<std::string> read_file(const fs::path& path) {
     if (n < 0) return read_error(path, errno);
     if (n == 0) return out;
     out.append(chunk, 0, as_index(n));
+    if (known && S_ISCHR(info.st_mode) && out.size() > kOfADevice) return read_error(path, EFBIG);
   }
 }
 
-Result<void> write_file_atomic(const fs::path& path, std::string_view bytes) {
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+namespace {
+
+/// A file that is there and is neither a regular one nor a folder, and what /dev and /proc name.
+bool is_special(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return false;
+  const std::string& text = path.native();
+  if (S_ISDIR(info.st_mode)) return false;
+  return !S_ISREG(info.st_mode) || text.starts_with("/dev/fd/") || text.starts_with("/dev/std") ||
+         text.starts_with("/proc/");
+}
+
+/// What a symbolic link leads to, else the path.
+fs::path target_of(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_symlink(path, error)) return path;
+  fs::path target = fs::canonical(path, error);
+  return error ? path : target;
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+/// The standard stream that a name of it means, which has a place of its own in the file it leads
+/// to.
+int standard_stream(const fs::path& path) {
+  if (path == "/dev/stdout" || path == "/dev/fd/1" || path == "/proc/self/fd/1")
+    return STDOUT_FILENO;
+  if (path == "/dev/stderr" || path == "/dev/fd/2" || path == "/proc/self/fd/2")
+    return STDERR_FILENO;
+  return -1;
+}
+
+Result<void> append(const fs::path& path, std::string_view bytes) {
+  if (const int stream = standard_stream(path); stream >= 0) {
+    std::fflush(nullptr);  // what was printed before comes first
+    if (const int error = write_all(stream, bytes); error != 0) return write_error(path, error);
+    return {};
+  }
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  if (!file.valid()) return write_error(path, errno);
+  int error = write_all(file.get(), bytes);
+  if (file.close() != 0 && error == 0) error = errno;
+  if (error != 0) return write_error(path, error);
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_writable(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored) || !path.has_filename()) return write_error(path, EISDIR);
+  const fs::path target = is_special(path) ? path : folder_of(target_of(path));
+  if (::access(target.c_str(), W_OK) != 0) return write_error(path, errno);
+  if (target != path && !fs::is_directory(target, ignored)) return write_error(path, ENOTDIR);
+  return {};
+}
+
+Result<void> write_file_atomic(const fs::path& named, std::string_view bytes) {
+  TRY_VOID(check_writable(named));
+  if (is_special(named)) return append(named, bytes);
+  const fs::path path = target_of(named);
+  const fs::path folder = folder_of(path);
   std::string temporary = (folder / ("." + path.filename().string() + ".XXXXXX")).string();
   Descriptor file(::mkostemp(temporary.data(), O_CLOEXEC));
-  if (!file.valid()) return write_error(path, errno);
+  if (!file.valid()) return write_error(named, errno);
   int error = write_all(file.get(), bytes);
   if (error == 0 && ::fchmod(file.get(), mode_for(path)) != 0) error = errno;
   if (error == 0 && ::fsync(file.get()) != 0) error = errno;
@@ -118,7 +184,7 @@ Result<void> write_file_atomic(const fs::path& path, std::string_view bytes) {
   if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
   if (error != 0) {
     ::unlink(temporary.c_str());
-    return write_error(path, error);
+    return write_error(named, error);
   }
   // Makes the rename itself durable; a file system that cannot flush a folder has still replaced
   // the file.

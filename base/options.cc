@@ -204,6 +204,11 @@ class OptionParser {
       if (value.given) value.text = positionals_[next++];
       if (!value.given && positional.required)
         usage(fmt::format("'{}' needs {}", command_.name, positional.name));
+      if (value.given && !positional.choices.empty() &&
+          std::ranges::find(positional.choices, value.text) == positional.choices.end())
+        sink_.add(make_error(kBadValue, "'{}': unknown {} '{}'", command_.name, positional.name,
+                             value.text)
+                      .with_hint(did_you_mean(value.text, positional.choices, "values")));
     }
     // What follows an unknown option may be its value: one fault for it is enough.
     if (skip_value_) return;
@@ -318,7 +323,9 @@ std::string help_text(const CommandSpec& command) {
   }
   out += fmt::format("\nUsage: orrery {} [options]\n", usage);
   for (const auto& positional : command.positionals) {
-    if (!positional.help.empty()) out += help_row(positional.name, positional.help);
+    std::string right = positional.help;
+    if (!positional.choices.empty()) right += fmt::format(" ({})", join(positional.choices, ", "));
+    if (!right.empty()) out += help_row(positional.name, trim(right));
   }
   out += "\nOptions:\n";
   for (const auto& spec : command.options) {

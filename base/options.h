@@ -46,6 +46,7 @@ struct OptionSpec {
   bool required = false;
   bool hidden = false;    ///< works, but --help does not show it
   bool repeated = false;  ///< kString only: may be given several times
+  bool output = false;    ///< kString only: names a file that the command writes
 };
 
 struct CommandSpec {
@@ -57,6 +58,7 @@ struct CommandSpec {
     std::string name;  ///< "FILE"; looked up by this name
     std::string help = {};
     bool required = true;
+    std::vector<std::string> choices = {};  ///< the allowed values; empty = any
   };
   std::string name;
   std::string summary;

@@ -77,6 +77,39 @@ TEST_F(FileTest, AReplacedFileKeepsItsMode) {
   EXPECT_EQ(fs::status(folder_ / "a").permissions(), fs::perms::owner_all);
 }
 
+TEST_F(FileTest, ALinkStandsAndWhatItLeadsToIsReplaced) {
+  ASSERT_TRUE(write_file_atomic(folder_ / "real", "1"));
+  fs::create_symlink(folder_ / "real", folder_ / "link");
+  ASSERT_TRUE(write_file_atomic(folder_ / "link", "2"));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
+  EXPECT_EQ(read_file(folder_ / "real"), "2");
+}
+
+TEST_F(FileTest, ADeviceIsWrittenToAndNotReplaced) {
+  ASSERT_TRUE(write_file_atomic("/dev/null", "x"));
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  const auto full = write_file_atomic("/dev/full", "x");
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().at(0).code, ErrorCode::kIo);
+  EXPECT_TRUE(fs::is_character_file("/dev/full"));
+}
+
+TEST_F(FileTest, ADeviceWithoutEndCannotBeRead) {
+  const auto text = read_file("/dev/zero");
+  ASSERT_FALSE(text);
+  EXPECT_EQ(text.error().at(0).code, ErrorCode::kUnreadable);
+}
+
+TEST_F(FileTest, WhatCannotBeWrittenIsKnownBefore) {
+  EXPECT_TRUE(check_writable(folder_ / "new"));
+  EXPECT_EQ(files(), 0);
+  for (const fs::path& wrong : {folder_, folder_ / "no" / "a", folder_ / ""}) {
+    const auto writable = check_writable(wrong);
+    ASSERT_FALSE(writable) << wrong;
+    EXPECT_EQ(exit_code(writable.error()), 1) << wrong;
+  }
+}
+
 TEST_F(FileTest, JsonGoesThereAndBack) {
   const Json document = {{"b", 0.1}, {"a", {1, 2, nullptr}}};
   ASSERT_TRUE(write_json(folder_ / "a.json", document));

@@ -1,13 +1,22 @@
 #include "cli/command.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <new>
 #include <system_error>
 
 #include "base/allocation.h"
+#include "base/data_dir.h"
+#include "base/file.h"
 #include "base/numbers.h"
 #include "base/text.h"
 #include "cli/executor_calls.h"
@@ -15,11 +24,12 @@
 namespace orrery::cli {
 
 std::span<const Command> commands() {
-  static const std::array kCommands{
-      plan_command(),      sweep_command(),      simulate_command(), explain_command(),
-      train_command(),     calibrate_command(),  compare_command(),  validate_command(),
-      partition_command(), solve_command(),      import_command(),   export_command(),
-      check_command(),     collective_command(), topology_command(), list_command()};
+  static const std::array kCommands{plan_command(),    sweep_command(),      simulate_command(),
+                                    explain_command(), train_command(),      calibrate_command(),
+                                    compare_command(), validate_command(),   partition_command(),
+                                    solve_command(),   import_command(),     export_command(),
+                                    check_command(),   collective_command(), topology_command(),
+                                    list_command(),    doctor_command(),     completions_command()};
   return kCommands;
 }
 
@@ -38,7 +48,7 @@ std::string overview() {
       "  orrery validate --model gpt2-tiny --ranks 2\n\n"
       "Commands:\n";
   for (const Command& c : commands())
-    text += fmt::format("  {:<10} {}\n", c.spec.name, c.spec.summary);
+    text += fmt::format("  {:<11} {}\n", c.spec.name, c.spec.summary);
   return text +
          "\n'orrery COMMAND --help' explains one. Exit codes: 0 ok, 1 wrong input, 2 nothing fits, "
          "3 environment.\n";
@@ -47,6 +57,57 @@ std::string overview() {
 int report(const base::Diagnostics& faults) {
   say("{}\n", base::to_string(faults));
   return base::exit_code(faults);
+}
+
+/// What ships is there, so that an empty catalog is not taken for a wrong name.
+Result<void> check_data() {
+  const char* folder = std::getenv("ORRERY_DATA");
+  std::error_code error;
+  if (folder != nullptr && *folder != '\0' && !std::filesystem::is_directory(folder, error))
+    return refuse(kNotFound, "unset it, or name a folder that this user may read",
+                  "ORRERY_DATA is '{}', which is no folder", folder);
+  for (const auto& [data, extension] :
+       {std::pair{"model/catalog", ".json"}, std::pair{"topologies/catalog", ".yaml"},
+        std::pair{"costmodel/profiles/devices", ".json"}}) {
+    if (!base::list_data_files(data, extension).empty()) continue;
+    base::Diagnostic missing =
+        base::make_error(kMissingFeature, "the data of Orrery are missing: no file in '{}'", data);
+    for (const std::filesystem::path& root : base::data_roots())
+      missing.notes.push_back("looked in " + root.string());
+    return base::fail(std::move(missing).with_hint(
+        "install Orrery again, or name the folder that has them in ORRERY_DATA"));
+  }
+  return {};
+}
+
+/// Files that cannot be written are refused before a search, not after it.
+Result<void> check_outputs(const base::CommandSpec& spec, const base::Options& options) {
+  base::ErrorSink sink;
+  for (const base::OptionSpec& option : spec.options) {
+    if (!option.output || !options.given(option.name)) continue;
+    if (const auto writable = base::check_writable(options.string(option.name)); !writable)
+      sink.add(writable.error());
+  }
+  return sink.result();
+}
+
+/// Standard streams that were closed are open from here on, so that no file takes their place: what
+/// is printed would go into it. Standard output stays one that refuses.
+void hold_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) == -1)
+      ::open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);  // the lowest free one
+}
+
+Result<int> run_checked(const Command& command, const Options& options,
+                        const std::vector<std::string>& arguments) {
+  if (!command.without_data) TRY_VOID(check_data());
+  TRY_VOID(check_outputs(command.spec, options));
+  if (command.needs_executor)
+    TRY_VOID(enter_executor(arguments));
+  else
+    base::keep_freed_memory();
+  return command.run(options, {arguments});
 }
 
 int run_command(const std::vector<std::string>& arguments) {
@@ -77,12 +138,7 @@ int run_command(const std::vector<std::string>& arguments) {
     fmt::print("{}", base::help_text(command.spec));
     return 0;
   }
-  if (command.needs_executor) {
-    if (const auto entered = enter_executor(arguments); !entered) return report(entered.error());
-  } else {
-    base::keep_freed_memory();
-  }
-  const auto code = command.run(*options, {arguments});
+  const auto code = run_checked(command, *options, arguments);
   return code ? *code : report(code.error());
 }
 
@@ -94,12 +150,18 @@ int output_failed(std::string_view why) {
 }  // namespace
 
 int run_program(const std::vector<std::string>& arguments) {
+  hold_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit of file size is an error of write(2)
   try {
     const int code = run_command(arguments);
     errno = 0;
     return std::fflush(stdout) == 0 ? code : output_failed(std::strerror(errno));
   } catch (const std::system_error& e) {  // fmt::print's
     return output_failed(e.code().message());
+  } catch (const std::bad_alloc&) {
+    return report({base::make_error(kMissingFeature, "this machine has too little memory for it")
+                       .with_hint("a smaller cluster or model, or a limit (ulimit -v) that is "
+                                  "higher")});
   }
 }
 

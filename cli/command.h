@@ -18,6 +18,7 @@ struct Command {
   base::CommandSpec spec;
   Result<int> (*run)(const Options& options, const Invocation& invocation);
   bool needs_executor = false;
+  bool without_data = false;  // runs where the data that ship are missing
 };
 
 /// Every subcommand, in the order of --help.
@@ -39,6 +40,8 @@ Command check_command();
 Command topology_command();
 Command collective_command();
 Command list_command();
+Command doctor_command();
+Command completions_command();
 
 /// Of this program: "0.1.0".
 std::string_view version();

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "cli/executor_calls.h"
+#include "cli/executor_libraries.h"
 
 namespace orrery::cli {
 
@@ -22,10 +23,13 @@ tl::unexpected<base::Diagnostics> no_executor() {
 }  // namespace
 
 Result<void> enter_executor(const std::vector<std::string>& arguments) {
+  const fs::path executor = executor_program();
   std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  const fs::path executor = self.parent_path() / "orrery-executor";
-  if (error || executor == self || !fs::exists(executor, error)) return {};
+  if (executor.empty() || executor == fs::read_symlink("/proc/self/exe", error)) return {};
+  TRY(const std::vector<LoadedLibrary> libraries, libraries_of(executor));
+  if (const std::string missing = missing_libraries(libraries); !missing.empty())
+    return refuse(kMissingFeature, library_advice(), "{} cannot load {}", executor.string(),
+                  missing);
   std::vector<std::string> line{executor.string()};
   line.insert(line.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;

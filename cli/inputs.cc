@@ -4,6 +4,7 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
+#include "cli/local_profile.h"
 #include "costmodel/profiles/profiles.h"
 #include "costmodel/profiles/settings.h"
 #include "model/names.h"
@@ -17,6 +18,11 @@ using base::OptionType;
 OptionSpec text_option(const char* name, const char* value_name, const std::string& help,
                        const char* default_value) {
   return {.name = name, .value_name = value_name, .default_value = default_value, .help = help};
+}
+OptionSpec output_option(const char* name, const char* value_name, const std::string& help) {
+  OptionSpec o = text_option(name, value_name, help);
+  o.output = true;
+  return o;
 }
 OptionSpec flag_option(const char* name, const char* help) {
   return {.name = name, .type = OptionType::kFlag, .help = help};
@@ -206,7 +212,12 @@ Result<Scene> make_scene(const std::string& model_name, const std::string& clust
                          std::span<const std::string> device_order) {
   TRY(ModelSpec model, model::find_model(model_name));
   TRY(Topology topology, find_cluster(cluster, hosts, ranks_wanted, prices.settings));
-  TRY(std::optional<model::Profile> profile, profile_of(prices, topology, model));
+  PriceNames names = prices;
+  if (cluster == "local" && names == PriceNames{.usual = names.usual}) {
+    const int ranks = as_int(topology.device_count());
+    names.profile = usable_calibration({.ranks = ranks, .precision = precision}).value_or("");
+  }
+  TRY(std::optional<model::Profile> profile, profile_of(names, topology, model));
   if (sequence == 0) {
     constexpr std::int64_t kLong = 32'768;  // more than most tokens are trained at
     sequence = model.max_positions;
@@ -240,6 +251,24 @@ Result<void> check_ranks(const Plan& plan, const Topology& cluster) {
   return refuse(kInconsistent, fmt::format("--hosts {} would do", (ranks + host - 1) / host),
                 "the plan has {} ranks, cluster '{}' has {} devices", ranks, cluster.name(),
                 devices);
+}
+
+base::OptionSpec oversubscribe_option() {
+  return flag_option("oversubscribe",
+                     "start more than four ranks a core: they share the cores, and steps are long");
+}
+
+Result<void> check_cores(int ranks, const base::Options& options) {
+  constexpr std::uint32_t kRanksPerCore = 4;  // small plans are tried on small machines
+  if (options.string("device") == "cuda" || options.flag("oversubscribe")) return {};
+  TRY(const topologies::LocalMachine machine, topologies::probe_local_machine());
+  const std::uint32_t most = kRanksPerCore * machine.cores;
+  if (as_u32(ranks) <= most) return {};
+  return refuse(kMissingFeature,
+                fmt::format("{} cores carry at most {} ranks; --oversubscribe starts them all "
+                            "the same",
+                            machine.cores, most),
+                "{} ranks on {} cores", ranks, machine.cores);
 }
 
 Result<void> check_objective(const ModelSpec& model) {

@@ -41,6 +41,8 @@ base::OptionSpec integer_option(const char* name, const char* value_name, base::
                                 const std::string& help, const char* default_value = "");
 base::OptionSpec text_option(const char* name, const char* value_name, const std::string& help,
                              const char* default_value = "");
+/// A file that the command writes: what could not be written is refused before the command runs.
+base::OptionSpec output_option(const char* name, const char* value_name, const std::string& help);
 base::OptionSpec flag_option(const char* name, const char* help);
 base::OptionSpec choice_option(const char* name, const char* value_name,
                                std::vector<std::string> choices, const char* help,
@@ -49,6 +51,10 @@ base::OptionSpec choice_option(const char* name, const char* value_name,
 base::OptionSpec duration_option(const char* name, base::DoubleRange range, const char* help,
                                  const char* default_value = "");
 base::OptionSpec required(base::OptionSpec option);
+/// --oversubscribe, and what it lifts: on CPUs at most four ranks a core. @pre the command has
+/// --device. Error: kMissingFeature.
+base::OptionSpec oversubscribe_option();
+Result<void> check_cores(int ranks, const base::Options& options);
 /// What this machine is.
 base::OptionSpec cluster_of_machine();
 

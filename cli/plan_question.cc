@@ -1,6 +1,7 @@
 #include "cli/plan_question.h"
 
 #include "base/text.h"
+#include "cli/gpus.h"
 #include "search/space/space_text.h"
 
 namespace orrery::cli {
@@ -31,6 +32,19 @@ Result<search::Space> space_of(const base::Options& options, std::int64_t sequen
   return sink.result(space);
 }
 
+/// --gpus, or --cluster and --hosts.
+Result<GpuCluster> machine_of(const base::Options& options) {
+  if (!options.has("gpus")) {
+    if (options.has("cluster"))
+      return GpuCluster{options.string("cluster"), options.count("hosts")};
+    return refuse(kUsage, "--cluster NAME, or --gpus 64xH100", "on which cluster?");
+  }
+  for (const char* other : {"cluster", "hosts"})
+    if (options.given(other))
+      return refuse(kUsage, "leave one of them out", "--gpus and --{} do not go together", other);
+  return cluster_of_gpus(options.string("gpus"));
+}
+
 Result<std::optional<search::Target>> target_of(const base::Options& options) {
   if (!options.has("target")) return std::nullopt;
   TRY(const search::Target target, search::find_target(options.string("target")));
@@ -41,8 +55,11 @@ Result<std::optional<search::Target>> target_of(const base::Options& options) {
 
 std::vector<base::OptionSpec> question_options(bool needed, const char* max_states) {
   return joined(
-      {{model_option(needed), cluster_option(needed), hosts_option(), memory_option(),
-        global_batch_option(), sequence_option(), precision_option()},
+      {{model_option(needed), cluster_option(false), hosts_option(),
+        text_option("gpus", "NxDEVICE",
+                    "in place of --cluster and --hosts: so many of a device, as 64xH100, in hosts "
+                    "of the catalog"),
+        memory_option(), global_batch_option(), sequence_option(), precision_option()},
        price_options(),
        {integer_option("max-states", "N", {0},
                        "stop after so many states of the dynamic program, with a certified gap (0: "
@@ -58,17 +75,17 @@ std::vector<base::OptionSpec> question_options(bool needed, const char* max_stat
 }
 
 Result<PlanQuestion> question_of(const base::Options& options) {
-  const int hosts = options.count("hosts");
+  TRY(const GpuCluster machine, machine_of(options));
   TRY(const auto target, target_of(options));
   TRY(PriceNames prices, price_names(options));
   if (target) prices.usual = target->software;
-  TRY(Scene scene, make_scene(options.string("model"), options.string("cluster"), hosts, prices,
+  TRY(Scene scene, make_scene(options.string("model"), machine.cluster, machine.hosts, prices,
                               precision_of(options), sequence_of(options)));
   TRY_VOID(check_hosts(options, scene.cost.topology()));
   search::PlanRequest request;
   TRY(request.space, space_of(options, scene.cost.options().sequence));
-  request.cluster = options.string("cluster");
-  request.hosts = hosts;
+  request.cluster = machine.cluster;
+  request.hosts = machine.hosts;
   request.memory_bytes = memory_of(options);
   request.global_batch = options.integer("global-batch");
   request.max_states = static_cast<std::uint64_t>(options.integer("max-states"));

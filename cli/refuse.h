@@ -17,10 +17,11 @@ tl::unexpected<base::Diagnostics> refuse(ErrorCode code, std::string hint,
       base::make_error(code, format, std::forward<Args>(args)...).with_hint(std::move(hint)));
 }
 
-/// To stderr, which is talk; stdout is data.
+/// To stderr, which is talk; stdout is data. A stderr that takes nothing is no error.
 template <class... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {
-  fmt::print(stderr, format, std::forward<Args>(args)...);
+  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  std::fputs(text.c_str(), stderr);
 }
 
 }  // namespace orrery::cli

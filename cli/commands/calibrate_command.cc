@@ -21,7 +21,10 @@ Result<int> run(const Options& options, const Invocation& invocation) {
   job.ranks = options.count("ranks");
   job.budget_seconds = options.duration("budget").raw();
   if (options.flag("measure")) job.held_out = held_out_blocks(job.device == "cpu");
-  if (job.ranks > 1 && !launched_as_rank()) return launch(job.ranks, invocation.arguments);
+  if (!launched_as_rank()) {
+    TRY_VOID(check_cores(job.ranks, options));
+    if (job.ranks > 1) return launch(job.ranks, invocation.arguments);
+  }
   TRY(const CalibrateOutcome outcome, calibrate_here(job));
   if (!outcome.writes) return 0;
   TRY_VOID(base::write_json(options.string("out"), model::to_json(outcome.profile)));
@@ -49,7 +52,7 @@ Command calibrate_command() {
             {"orrery calibrate --check profile.json --measure",
              "what a profile lacks, and how far off it is on blocks of other shapes"}},
        .options =
-           {text_option("out", "FILE", "profile to write (orrery.profile/1)"),
+           {output_option("out", "FILE", "profile to write (orrery.profile/1)"),
             text_option("check", "PROFILE",
                         "instead: say what of a profile is missing or stale and how it hurts"),
             flag_option(
@@ -61,7 +64,7 @@ Command calibrate_command() {
                           "what to measure; ranks of several GPUs come from torchrun", "cpu"),
             choice_option("dtype", "T", {"fp32", "bf16"}, "compute type", "fp32"),
             duration_option("budget", {1, 3600}, "time to spend", "100s"), model_option(false),
-            cluster_of_machine(), json_option()}},
+            cluster_of_machine(), oversubscribe_option(), json_option()}},
       run,
       true};
 }

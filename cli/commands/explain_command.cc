@@ -5,6 +5,7 @@
 #include "cli/inputs.h"
 #include "cli/text/show.h"
 #include "cli/text/show_explain.h"
+#include "cli/text/terminal.h"
 #include "cli/unpartitioned.h"
 #include "search/explain/explain.h"
 #include "search/space/space_text.h"
@@ -57,7 +58,10 @@ Result<int> run(const Options& o, const Invocation&) {
     if (request.versus_plan) TRY_VOID(check_alike(plan, *request.versus_plan));
   }
   TRY(const Scene scene, scene_of(o, plan));
+  ProgressLine progress;
+  problem.on_progress = [&](const search::Progress& p) { progress(p); };
   TRY(const search::Explanation e, search::explain(scene.cost, request));
+  progress.clear();
   if (o.has("html")) {
     TRY(const std::string page, page_of("explain", explanation_page(e, scene.cost)));
     TRY_VOID(base::write_file_atomic(o.string("html"), page));

@@ -154,12 +154,13 @@ Command import_command() {
                     {"orrery import megatron pretrain.sh --model llama-3-70b --cluster dgx-h100 "
                      "--hosts 8 --out plan.json",
                      "arguments in a script or one per line"}},
-       .positionals = {{.name = "KIND",
-                        .help = "galvatron | megatron | torchtitan | deepspeed | accelerate"},
-                       {.name = "FILE",
-                        .help =
-                            "galvatron_config_*.json, Megatron-LM arguments, TorchTitan's TOML, "
-                            "DeepSpeed's JSON, or Accelerate's YAML"}},
+       .positionals =
+           {{.name = "KIND",
+             .help = "whose plan it is",
+             .choices = {"galvatron", "megatron", "torchtitan", "deepspeed", "accelerate"}},
+            {.name = "FILE",
+             .help = "galvatron_config_*.json, Megatron-LM arguments, TorchTitan's TOML, "
+                     "DeepSpeed's JSON, or Accelerate's YAML"}},
        .options =
            joined({{model_option(true), cluster_option(true), hosts_option(),
                     integer_option("devices", "N", {1, 1 << 20},
@@ -167,7 +168,7 @@ Command import_command() {
                     sequence_option(), precision_of_file()},
                    beside_options(),
                    price_options(),
-                   {required(text_option("out", "FILE", "write the plan (orrery.plan/1)")),
+                   {required(output_option("out", "FILE", "write the plan (orrery.plan/1)")),
                     json_option()}})},
       run};
 }

@@ -3,6 +3,7 @@
 #include "cli/text/show.h"
 #include "costmodel/collectives/collective_tuning.h"
 #include "costmodel/profiles/profiles.h"
+#include "model/active_parameters.h"
 #include "model/precisions.h"
 
 namespace orrery::cli {
@@ -11,7 +12,17 @@ namespace {
 
 struct Row {
   std::string name, description, source;
+  std::int64_t parameters = 0, active = 0;  // of a model that can be read
 };
+
+Row model_row(const model::CatalogModel& entry) {
+  Row row{entry.name, entry.description, entry.source};
+  if (const auto spec = model::find_model(entry.name)) {
+    row.parameters = spec->parameters();
+    row.active = model::active_parameters(*spec);
+  }
+  return row;
+}
 
 template <class Entries, class MakeRow>
 std::vector<Row> rows_of(const Entries& entries, const MakeRow& row) {
@@ -33,7 +44,7 @@ Result<int> run(const Options& options, const Invocation&) {
   const auto described = [](const auto& e) { return Row{e.name, e.description, e.source}; };
   std::vector<Row> rows;
   if (what == "models")
-    rows = rows_of(model::list_catalog(), described);
+    rows = rows_of(model::list_catalog(), model_row);
   else if (what == "clusters")
     rows = rows_of(topologies::list_catalog(), described);
   else if (what == "profiles")
@@ -48,35 +59,41 @@ Result<int> run(const Options& options, const Invocation&) {
     rows = rows_of(model::list_precisions(), [](const auto& p) {
       return Row{std::string(p.name), std::string(p.description), std::string(p.source)};
     });
-  else if (what == "tunings")
-    rows = tuning_rows();
   else
-    return refuse(kBadValue, "models, clusters, profiles, software, precisions or tunings",
-                  "cannot list '{}'", what);
+    rows = tuning_rows();
   if (options.flag("json")) {
     print_json({{"schema", "orrery.list/1"},
-                {what, json_list(rows, [](const Row& r) -> Json {
-                   return {{"name", r.name}, {"description", r.description}, {"source", r.source}};
+                {what, json_list(rows, [](const Row& r) {
+                   Json row{{"name", r.name}, {"description", r.description}, {"source", r.source}};
+                   if (r.parameters > 0) {
+                     row["parameters"] = r.parameters;
+                     row["active_parameters"] = r.active;
+                   }
+                   return row;
                  })}});
     return 0;
   }
-  for (const Row& r : rows)
-    fmt::print("{:<28} {}\n{:<28} source: {}\n", r.name, r.description, "", r.source);
+  for (const Row& r : rows) {
+    fmt::print("{:<28} {}\n", r.name, r.description);
+    if (r.parameters > 0) fmt::print("{:<28} {}\n", "", parameters_text(r.parameters, r.active));
+    fmt::print("{:<28} source: {}\n", "", r.source);
+  }
   return 0;
 }
 
 }  // namespace
 
 Command list_command() {
-  return {
-      {.name = "list",
-       .summary = "what there is: models, clusters, profiles, software, precisions, tunings",
-       .examples = {{"orrery list models", "names for --model"},
-                    {"orrery list clusters --json", "for a script"}},
-       .positionals = {{.name = "WHAT",
-                        .help = "models | clusters | profiles | software | precisions | tunings"}},
-       .options = {json_option()}},
-      run};
+  return {{.name = "list",
+           .summary = "what there is: models, clusters, profiles, software, precisions, tunings",
+           .examples = {{"orrery list models", "names for --model"},
+                        {"orrery list clusters --json", "for a script"}},
+           .positionals = {{.name = "WHAT",
+                            .help = "what to list",
+                            .choices = {"models", "clusters", "profiles", "software", "precisions",
+                                        "tunings"}}},
+           .options = {json_option()}},
+          run};
 }
 
 }  // namespace orrery::cli

@@ -249,9 +249,9 @@ Command partition_command() {
              flag_option("skew", "primitives may be skewed by one place, along chains"),
              flag_option("no-primitives", "splits alone, no temporal steps"),
              text_option("fix", "LIST", "sequences of operators: 'mlp in=K,P2x2; mlp out=N,P2x2'"),
-             text_option("svg", "FILE", "draw it: which device holds which block at which step"),
-             text_option("out", "FILE",
-                         "write a plan with the best partition in every layer (orrery.plan/1)"),
+             output_option("svg", "FILE", "draw it: which device holds which block at which step"),
+             output_option("out", "FILE",
+                           "write a plan with the best partition in every layer (orrery.plan/1)"),
              timing_option(),
              json_option()}})},
       run};

@@ -1,7 +1,3 @@
-#include <unistd.h>
-
-#include <cstdio>
-
 #include "base/file.h"
 #include "base/numbers.h"
 #include "base/text.h"
@@ -11,7 +7,9 @@
 #include "cli/plan_question.h"
 #include "cli/run_options.h"
 #include "cli/text/show.h"
+#include "cli/text/terminal.h"
 #include "costmodel/memory_limit.h"
+#include "model/active_parameters.h"
 #include "plan/lowering/lower.h"
 #include "search/proof/certificate_json.h"
 #include "search/space/space_text.h"
@@ -19,27 +17,6 @@
 namespace orrery::cli {
 
 namespace {
-
-/// One line on a terminal, after half a second: rate, incumbent, bound.
-class ProgressLine {
- public:
-  void operator()(const search::Progress& p) {
-    const double seconds = watch_.seconds();
-    if (seconds < 0.5 || !terminal_) return;
-    say("\r{} of {} problems, {:.0f}/s, best {}, bound {}   ", p.done, p.total,
-        real(p.done) / seconds, p.incumbent_ps > 0 ? show_time(p.incumbent_ps) : "-",
-        show_time(p.bound_ps));
-    std::fflush(stderr);
-    shown_ = true;
-  }
-  void clear() const {
-    if (shown_) say("\r{:100}\r", "");
-  }
-
- private:
-  Stopwatch watch_;
-  bool terminal_ = isatty(STDERR_FILENO) != 0, shown_ = false;
-};
 
 void print_infeasible(const search::PlanAnswer& answer, std::int64_t limit) {
   if (answer.shortfall_bytes == 0) {
@@ -60,8 +37,8 @@ void print_infeasible(const search::PlanAnswer& answer, std::int64_t limit) {
 std::string describe_share(const AnswerDoubt& doubt, std::size_t runner_up) {
   if (runner_up >= doubt.share_faster.size()) return "";
   const double share = doubt.share_faster[runner_up];
-  return fmt::format(", {}faster in {:.0f} % of the draws",
-                     costmodel::within_error(share) ? "within the error: " : "", 100 * share);
+  return fmt::format(", {:.0f} % chance to be faster{}", 100 * share,
+                     costmodel::within_error(share) ? ": measure both" : "");
 }
 
 /// Simulated ones (--top), and the others by their expected times.
@@ -69,15 +46,21 @@ void print_runners_up(const search::PlanAnswer& answer, const AnswerDoubt& doubt
   if (answer.candidates.size() + answer.runners_up.size() < 2) return;
   const auto best_ps = real(answer.candidates.front().report.step_time_ps);
   fmt::print("\nrunners-up, the best known of each other shape:\n");
+  const std::size_t columns = terminal_columns();
+  bool cut = false;
   const auto line = [&](std::int64_t ps, const std::string& more, const Plan& plan) {
-    fmt::print("  {:>10}  ({:+.1f} %{})  {}\n", show_time(ps), 100.0 * (real(ps) / best_ps - 1.0),
-               more, one_line(plan));
+    const std::string whole = fmt::format("  {:>10}  ({:+.1f} %{})  {}", show_time(ps),
+                                          100.0 * (real(ps) / best_ps - 1.0), more, one_line(plan));
+    const std::string shown = cut_to(whole, columns);
+    cut = cut || shown != whole;
+    fmt::print("{}\n", shown);
   };
   for (std::size_t i = 1; i < answer.candidates.size(); ++i) {
     const search::Candidate& c = answer.candidates[i];
     line(c.report.step_time_ps, describe_share(doubt, i - 1), c.plan);
   }
   for (const search::RunnerUp& r : answer.runners_up) line(r.expected_ps, " expected", r.plan);
+  if (cut) fmt::print("  …: cut at {} columns; --json has all\n", columns);
 }
 
 void print_answer(const search::PlanAnswer& answer, const CostModel& cost, const AnswerDoubt& doubt,
@@ -85,6 +68,8 @@ void print_answer(const search::PlanAnswer& answer, const CostModel& cost, const
   const search::Candidate& best = answer.candidates.front();
   fmt::print("{}\n{}\n", describe(best.plan, cost.topology().device_count()),
              sim::to_text(best.report));
+  fmt::print("model: {}\n",
+             parameters_text(cost.model().parameters(), model::active_parameters(cost.model())));
   const FullestStage fullest =
       fullest_stage(best.plan, best.report, cost, answer.certificate.memory_limit_bytes);
   fmt::print("memory: {} of {} at the fullest stage\n", show_bytes(fullest.peak_bytes),
@@ -255,8 +240,8 @@ Command plan_command() {
                  "check",
                  "recompute the certificate by the independent checker: cost, memory, and the "
                  "bound and gap of its multipliers"),
-             text_option("out", "FILE", "write the best plan (orrery.plan/1)"),
-             text_option("html", "FILE", "write a page to look at: the step, and other plans"),
+             output_option("out", "FILE", "write the best plan (orrery.plan/1)"),
+             output_option("html", "FILE", "write a page to look at: the step, and other plans"),
              timing_option(), json_option()},
             failure_options("mean time between failures of one device (with --tokens)"),
             run_options()})},

@@ -62,7 +62,7 @@ std::vector<base::OptionSpec> strategy_options() {
 std::vector<base::OptionSpec> setting_options() {
   return joined({{sequence_option(), precision_option(), memory_option()},
                  price_options(),
-                 {text_option("trace", "FILE", "write the predicted timeline (orrery.trace/1)"),
+                 {output_option("trace", "FILE", "write the predicted timeline (orrery.trace/1)"),
                   json_option()}});
 }
 
@@ -84,12 +84,12 @@ std::vector<base::OptionSpec> goodput_options() {
 }
 
 std::vector<base::OptionSpec> output_options() {
-  return {text_option("html", "FILE",
-                      "write a page to look at: timeline, memory, links (opens from disk)"),
+  return {output_option("html", "FILE",
+                        "write a page to look at: timeline, memory, links (opens from disk)"),
           text_option("table", "ROWS.csv",
                       "evaluate one plan a row; options above are for empty cells"),
           flag_option("bands", "with --table: add the 80 % band of each row"),
-          text_option("out", "RESULTS.csv", "where the results of --table go (default: stdout)"),
+          output_option("out", "RESULTS.csv", "where the results of --table go (default: stdout)"),
           threads_option("rows of --table, runs of --monte-carlo in parallel")};
 }
 

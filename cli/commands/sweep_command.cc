@@ -120,8 +120,9 @@ base::Json page_data(const Options& o, const SweepBase& base, const Sweep& sweep
     if (varied(name)) return "several " + name + "s";
     return o.given(name) ? o.text(name) : held;
   };
-  data["title"] = fmt::format("{} on {}", words("model", base.held ? base.held->model : ""),
-                              words("cluster", base.held ? base.held->cluster : ""));
+  data["title"] = fmt::format(
+      "{} on {}", words("model", base.held ? base.held->model : ""),
+      words("cluster", base.held ? base.held->cluster : o.string_or("gpus", "many GPUs")));
   std::string given;
   for (const base::OptionSpec& option : base.options)
     if (o.given(option.name) && !varied(option.name))
@@ -200,13 +201,13 @@ Command sweep_command() {
              flag_option(
                  "smallest",
                  "try hosts upwards, and end at the first whose run meets its deadline and budget"),
-             text_option("store", "FILE",
-                         "keep results of finished points (SQLite): a sweep that was stopped "
-                         "goes on where it was"),
+             output_option("store", "FILE",
+                           "keep results of finished points (SQLite): a sweep that was stopped "
+                           "goes on where it was"),
              integer_option("threads", "N", {1, 256}, "points in parallel (default: all cores)"),
-             text_option("out", "FILE.csv", "write the table as CSV"),
-             text_option("html", "FILE",
-                         "write a page to look at: scaling, front, map, all points"),
+             output_option("out", "FILE.csv", "write the table as CSV"),
+             output_option("html", "FILE",
+                           "write a page to look at: scaling, front, map, all points"),
              json_option()}})},
       run};
 }

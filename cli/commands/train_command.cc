@@ -49,6 +49,7 @@ Result<int> run(const Options& options, const Invocation& invocation) {
     if (options.string("backend") != "stub") {
       TRY_VOID(check_ranks(ranks, plan));
       TRY_VOID(check_trainable(program));
+      TRY_VOID(check_cores(ranks, options));
       if (ranks > 1) return launch(ranks, invocation.arguments);
     }
   }
@@ -98,13 +99,14 @@ Command train_command() {
             choice_option("backend", "B", {"auto", "self", "mpi", "nccl", "stub"},
                           "transport between ranks", "auto"),
             choice_option("device", "D", {"auto", "cpu", "cuda"}, "where tensors live", "auto"),
-            text_option("trace", "FILE",
-                        "write the measured timeline of the last step (orrery.trace/1)"),
-            text_option("log", "FILE", "write the train log (orrery.train/1)"),
+            output_option("trace", "FILE",
+                          "write the measured timeline of the last step (orrery.trace/1)"),
+            output_option("log", "FILE", "write the train log (orrery.train/1)"),
             {.name = "quiet",
              .type = OptionType::kFlag,
              .help = "print nothing but errors",
              .hidden = true},
+            oversubscribe_option(),
             json_option()}},
       run,
       true};

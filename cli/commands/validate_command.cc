@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 
@@ -10,6 +9,7 @@
 #include "cli/commands/validate_plans.h"
 #include "cli/executor_calls.h"
 #include "cli/inputs.h"
+#include "cli/local_profile.h"
 #include "cli/text/show.h"
 #include "plan/lowering/lower.h"
 #include "sim/simulate.h"
@@ -27,20 +27,14 @@ namespace {
 /// Beyond this the machine is not the one that was calibrated: a warning.
 constexpr double kDriftOfNote = 0.05;
 
-fs::path cached_profile(const Options& o, int ranks) {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  const fs::path base = cache ? fs::path(cache) : fs::path(home ? home : ".") / ".cache";
-  return base / "orrery" / "profiles" /
-         fmt::format("{}-{}-ranks-{}.json",
-                     o.string("device") == "cpu" ? "local" : o.string("device"), ranks,
-                     o.string("precision"));
-}
-
 Result<std::string> profile_of_this_machine(const Options& o, int ranks) {
   if (o.has("profile")) return o.string("profile");
-  const fs::path path = cached_profile(o, ranks);
-  if (fs::exists(path)) return path.string();
+  TRY(const fs::path path, calibration_file({o.string("device"), ranks, precision_of(o)}));
+  if (fs::exists(path)) {
+    TRY(const model::Profile known, model::load_profile(path.string()));
+    if (is_of_this_machine(known, ranks)) return path.string();
+    say("{} is of another machine: {}\n", path.string(), known.provenance.machine);
+  }
   std::error_code failed;
   fs::create_directories(path.parent_path(), failed);
   if (failed)
@@ -212,6 +206,7 @@ Result<int> run(const Options& options, const Invocation& invocation) {
       validation_plans(model, options.string("cluster"), ranks, options.integer("global-batch"),
                        sequence, precision, as_index(options.integer("plans"))));
   TRY_VOID(check_objective(model));
+  if (!launched_as_rank()) TRY_VOID(check_cores(ranks, options));
   TRY(const std::string profile, profile_of_this_machine(options, ranks));
   TRY(const std::vector<plan::Program> programs, programs_of(plans, model));
   const auto scene_here = [&] {
@@ -283,7 +278,7 @@ Command validate_command() {
                 "profile", "FILE",
                 "profile of this machine (default: calibrated once, kept in the user's cache)"),
             duration_option("budget", {1, 3600}, "time for calibration, if it is needed", "100s"),
-            json_option()}},
+            oversubscribe_option(), json_option()}},
       run,
       true};
 }

@@ -228,13 +228,29 @@ std::string profile_names(const model::Profile& profile) {
 }  // namespace
 
 std::string describe_origin(const CostModel& cost) {
-  std::string text = fmt::format("compute {}, communication {}", origin_word(cost.compute_origin()),
-                                 origin_word(cost.communication_origin()));
+  const auto words = [](costmodel::Origin o) {
+    return base::EnumNames<costmodel::Origin::kFitted>("from datasheets", "measured",
+                                                       "fitted to measurements")[o];
+  };
+  const costmodel::Origin compute = cost.compute_origin(),
+                          communication = cost.communication_origin();
+  std::string text =
+      compute == communication
+          ? fmt::format("computation and communication {}", words(compute))
+          : fmt::format("computation {}, communication {}", words(compute), words(communication));
   if (const auto& p = cost.profile()) {
-    text += fmt::format("; {}", profile_names(*p));
-    if (p->framework) text += fmt::format(" under {}", p->provenance.software);
+    text += fmt::format(" (profile '{}'", profile_names(*p));
+    if (p->framework) text += fmt::format(", software {}", p->provenance.software);
+    text += ")";
   }
   return text;
+}
+
+std::string parameters_text(std::int64_t all, std::int64_t active) {
+  const std::string text = fmt::format("{} parameters", base::grouped(real(all)));
+  return active == all
+             ? text
+             : fmt::format("{}, {} active for a token", text, base::grouped(real(active)));
 }
 
 std::string percents(const costmodel::Band& band) {

@@ -35,7 +35,10 @@ std::string describe(const Plan& plan, std::int64_t devices = 0);
 /// The same on one line for tables.
 std::string one_line(const Plan& plan);
 
-/// Where prices came from: "compute measured, communication measured".
+/// "46,702,792,704 parameters, 12,879,925,248 active for a token".
+std::string parameters_text(std::int64_t all, std::int64_t active);
+
+/// Where prices came from: "computation measured, communication from datasheets (profile 'here')".
 std::string describe_origin(const CostModel& cost);
 /// How far a prediction may be off: costmodel/uncertainty/uncertainty.h.
 struct Doubt {

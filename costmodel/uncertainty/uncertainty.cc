@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/numbers.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "costmodel/closed_form/closed_form.h"
 #include "costmodel/closed_form/layer_costs.h"
 
@@ -85,11 +86,11 @@ void add_beyond(const CostModel& cost, const model::Profile& profile, const plan
   std::vector<std::string> lacked;
   const auto add = [&](double width, std::string what) {
     squares += width * width;
-    lacked.push_back(std::move(what));
+    if (!what.empty()) lacked.push_back(std::move(what));
   };
   const auto ranks = real(plan.world_size());
   if (profile.held_ranks == 0)
-    add(kOtherDevice, "this device");
+    add(kOtherDevice, "");  // the source says so already
   else if (ranks > real(profile.held_ranks))
     add(kTwiceTheRanks * std::log2(ranks / real(profile.held_ranks)),
         fmt::format("more than {} devices", profile.held_ranks));
@@ -121,10 +122,13 @@ Band Uncertainty::widened(const Band& band) const {
 Uncertainty uncertainty_of(const CostModel& cost, const plan::Plan& plan) {
   const auto& profile = cost.profile();
   if (profile && profile->spread) {
-    Uncertainty u{
-        *profile->spread,
-        fmt::format("errors on published steps{}, profile '{}'",
-                    profile->framework ? " of " + profile->framework->name : "", profile->name)};
+    Uncertainty u{*profile->spread,
+                  fmt::format("as far off as predictions of published steps{}; {}",
+                              profile->framework ? " of " + profile->framework->name : "",
+                              profile->held_ranks > 0
+                                  ? fmt::format("steps on up to {} of these devices were checked",
+                                                base::grouped(real(profile->held_ranks)))
+                                  : "no step on this device was checked")};
     add_beyond(cost, *profile, plan, u);
     return u;
   }

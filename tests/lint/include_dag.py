@@ -83,6 +83,7 @@ SUB_ROOMS = {
         "text": set(),
         "html": {"text"},
         "tables": {".", "text"},
+        "shell": {".", "text"},
         "commands": {".", "text", "html", "tables"},
     },
 }

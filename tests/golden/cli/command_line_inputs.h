@@ -19,6 +19,19 @@ inline constexpr const char* kMixture = R"({
   "max_position_embeddings": 64
 })";
 
+inline constexpr const char* kMixtureThatFits = R"({
+  "model_type": "mixtral",
+  "hidden_size": 1024,
+  "num_hidden_layers": 8,
+  "num_attention_heads": 16,
+  "num_key_value_heads": 8,
+  "intermediate_size": 2048,
+  "num_local_experts": 8,
+  "num_experts_per_tok": 2,
+  "vocab_size": 32000,
+  "max_position_embeddings": 2048
+})";
+
 inline constexpr const char* kCluster = R"(name: small
 description: two devices on one switch
 device:

@@ -69,6 +69,11 @@ TEST_F(Documents, OfMixturesPipelinesAndScenariosMatchTheirSchemas) {
       "simulation.json");
 }
 
+TEST_F(Documents, OfTheMachineAndTheCatalogMatchTheirSchemas) {
+  expect_document("doctor --json", "doctor.json");
+  expect_document("list models --json", "models.json");
+}
+
 TEST_F(Documents, OfASweepMatchTheirSchema) {
   expect_document(
       "sweep --model gpt2-tiny --cluster dgx-1-v100 --vary global-batch=8..32 --vary "

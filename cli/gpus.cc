@@ -40,8 +40,7 @@ std::string known_devices() {
   for (const std::string& name : topologies::catalog_device_names())
     words.push_back(first_word(name));
   std::ranges::sort(words);
-  const auto repeated = std::ranges::unique(words);
-  words.erase(repeated.begin(), repeated.end());
+  words.erase(std::unique(words.begin(), words.end()), words.end());
   return "known devices: " + base::join(words, ", ");
 }
 

@@ -139,7 +139,7 @@ struct Change {
 
 std::vector<std::string> distinct(std::vector<std::string> names) {
   std::ranges::sort(names);
-  names.erase(std::ranges::unique(names).begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;
 }
 

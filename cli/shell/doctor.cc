@@ -178,8 +178,9 @@ std::vector<Finding> examine_data(const DoctorPlaces& places) {
                                      std::pair{"devices measured", "costmodel/profiles/devices"},
                                      std::pair{"software", "costmodel/profiles/software"},
                                      std::pair{"tunings", "costmodel/tunings"}})
-    findings.push_back(catalog_finding(
-        what, folder, ".json", [&](const auto& file) { return syntax_faults(folder, file); }));
+    findings.push_back(catalog_finding(what, folder, ".json", [where = folder](const auto& file) {
+      return syntax_faults(where, file);
+    }));
   return findings;
 }
 

@@ -15,6 +15,7 @@
 #include "costmodel/profiles/profiles.h"
 #include "tests/support/json_file.h"
 #include "tests/support/paths.h"
+#include "tests/support/scratch_folder.h"
 
 namespace orrery::costmodel {
 namespace {
@@ -33,9 +34,6 @@ class GalvatronImport : public testing::Test {
         tests::read_json(fs::path(tests::kSourceDir) / "tests/data/llama2_7b_a100.json");
     ASSERT_TRUE(read.has_value()) << base::to_string(read.error());
     facts_ = *read;
-    std::string pattern = (fs::temp_directory_path() / "orrery-galvatron-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
     fs::create_directories(folder_ / "configs");
     fs::create_directories(folder_ / "hardware_configs");
     write_computation();
@@ -47,11 +45,6 @@ class GalvatronImport : public testing::Test {
     write("hardware_configs/overlap_coefficient.json",
           {{"overlap_coe", facts_.at("overlap_slowdown")}});
   }
-  void TearDown() override {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
-
   void write(const std::string& name, const base::Json& json) const {
     std::ofstream(folder_ / name) << json.dump(1);
   }
@@ -96,7 +89,8 @@ class GalvatronImport : public testing::Test {
   static model::ModelSpec llama() { return *model::find_model("llama-2-7b"); }
 
   base::Json facts_;
-  fs::path folder_;
+  const tests::ScratchFolder scratch_;
+  const fs::path folder_ = scratch_.path();
 };
 
 /// Groups are compared as sets: the order of a folder's entries is that of their names.

@@ -41,16 +41,4 @@ CliResult run_cli(const std::string& arguments, const fs::path& folder, const fs
   return r;
 }
 
-ScratchFolder::ScratchFolder() {
-  std::string pattern = (fs::temp_directory_path() / "orrery-golden-XXXXXX").string();
-  path_ = mkdtemp(pattern.data());
-}
-ScratchFolder::~ScratchFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
-void ScratchFolder::write(const std::string& name, const std::string& text) const {
-  std::ofstream(path_ / name, std::ios::binary) << text;
-}
-
 }  // namespace orrery::golden

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "tests/support/json_file.h"
 #include "tests/support/paths.h"
+#include "tests/support/scratch_folder.h"
 
 namespace orrery::cli {
 namespace {
@@ -21,12 +22,6 @@ namespace fs = std::filesystem;
 
 class Validate : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "orrery-validate-test-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   int run(const std::string& arguments) const {
     const std::string command = "cd '" + folder_.string() + "' && XDG_CACHE_HOME='" +
                                 folder_.string() + "' " + tests::kCli + " " + arguments;
@@ -41,7 +36,8 @@ class Validate : public testing::Test {
     return tests::read_json(folder_ / name).value();
   }
 
-  fs::path folder_;
+  const tests::ScratchFolder scratch_;
+  const fs::path folder_ = scratch_.path();
 };
 
 TEST_F(Validate, PredictsMemoryAndMeasuresEveryPlan) {

@@ -10,6 +10,7 @@
 #include "base/data_dir.h"
 #include "base/json.h"
 #include "tests/support/json_file.h"
+#include "tests/support/scratch_folder.h"
 
 namespace orrery::base {
 namespace {
@@ -19,16 +20,11 @@ namespace fs = std::filesystem;
 /// A fresh folder per test, removed after it.
 class FileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "orrery-file-test-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
   [[nodiscard]] std::ptrdiff_t files() const {
     return std::distance(fs::directory_iterator(folder_), fs::directory_iterator());
   }
-  fs::path folder_;
+  const tests::ScratchFolder scratch_;
+  const fs::path folder_ = scratch_.path();
 };
 
 TEST_F(FileTest, BytesGoThereAndBack) {

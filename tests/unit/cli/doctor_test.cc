@@ -2,10 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <algorithm>
-#include <fstream>
+
+#include "tests/support/scratch_folder.h"
 
 namespace orrery::cli {
 namespace {
@@ -15,15 +15,7 @@ using testing::HasSubstr;
 
 class Doctor : public testing::Test {
  protected:
-  Doctor() {
-    std::string pattern = (fs::temp_directory_path() / "orrery-doctor-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~Doctor() override { fs::remove_all(folder_); }
-  void write(const char* name, const std::string& text) const {
-    fs::create_directories((folder_ / name).parent_path());
-    std::ofstream(folder_ / name) << text;
-  }
+  void write(const char* name, const std::string& text) const { scratch_.write(name, text); }
   [[nodiscard]] static Finding find(const std::vector<Finding>& findings, const char* subject) {
     const auto found = std::ranges::find(findings, subject, &Finding::subject);
     return found == findings.end() ? Finding{"nothing", Health::kOk, ""} : *found;
@@ -36,7 +28,8 @@ class Doctor : public testing::Test {
     p.devices = folder_ / "dev";
     return p;
   }
-  fs::path folder_;
+  const tests::ScratchFolder scratch_;
+  const fs::path folder_ = scratch_.path();
 };
 
 TEST_F(Doctor, CountsGpusByTheirModels) {

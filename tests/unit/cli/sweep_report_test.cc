@@ -3,12 +3,14 @@
 
 #include <gmock/gmock.h>
 
+#include <sqlite3.h>
+
 #include <filesystem>
-#include <fstream>
 
 #include "base/csv.h"
 #include "base/json.h"
 #include "cli/tables/point_store.h"
+#include "tests/support/scratch_folder.h"
 
 namespace orrery::cli {
 namespace {
@@ -100,15 +102,9 @@ TEST(PointResult, ReadsBackFromItsDocument) {
   EXPECT_EQ(point_result(to_json(r)), r);
 }
 
-/// A name in the test's folder; no file has it.
-std::filesystem::path fresh(const std::string& name) {
-  const auto path = std::filesystem::path(testing::TempDir()) / ("orrery_sweep_" + name);
-  std::filesystem::remove(path);
-  return path;
-}
-
 TEST(PointStore, KeepsResultsFromRunToRun) {
-  const auto file = fresh("points.sqlite");
+  const tests::ScratchFolder folder;
+  const auto file = folder.path() / "points.sqlite";
   {
     auto store = PointStore::open(file);
     ASSERT_TRUE(store) << base::to_string(store.error());
@@ -122,14 +118,27 @@ TEST(PointStore, KeepsResultsFromRunToRun) {
   EXPECT_FALSE(*store->find("b"));
 }
 
-TEST(PointStore, RefusesWhatAnotherProgramWrote) {
-  const auto file = fresh("notes.txt");
-  std::ofstream(file) << "not a database, but more than a hundred bytes long: "
-                      << std::string(200, 'x');
+std::string refusal(const std::filesystem::path& file) {
   const auto store = PointStore::open(file);
-  ASSERT_FALSE(store);
-  EXPECT_THAT(base::to_string(store.error()), HasSubstr("notes.txt"));
-  EXPECT_FALSE(PointStore::open(fresh("nowhere") / "points.sqlite"));
+  return store ? "opened" : base::to_string(store.error());
+}
+
+TEST(PointStore, RefusesWhatIsNoDatabase) {
+  const tests::ScratchFolder folder;
+  folder.write("notes.txt", std::string(200, 'x'));
+  EXPECT_THAT(refusal(folder.path() / "notes.txt"), HasSubstr("file is not a database"));
+  EXPECT_THAT(refusal(folder.path() / "nowhere" / "points.sqlite"), HasSubstr("cannot be opened"));
+}
+
+TEST(PointStore, RefusesTheDatabaseOfAnotherProgram) {
+  const tests::ScratchFolder folder;
+  const auto file = folder.path() / "mail.sqlite";
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(file.c_str(), &database), SQLITE_OK);
+  EXPECT_EQ(sqlite3_exec(database, "CREATE TABLE mail(text)", nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  sqlite3_close(database);
+  EXPECT_THAT(refusal(file), HasSubstr("a database of something else"));
 }
 
 }  // namespace

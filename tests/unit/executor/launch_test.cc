@@ -8,6 +8,7 @@
 #include "executor/runtime/run.h"
 #include "executor/state/device.h"
 #include "executor/transport/communicator.h"
+#include "tests/support/scratch_folder.h"
 
 namespace orrery::executor {
 namespace {
@@ -71,9 +72,8 @@ TEST(Backends, UnknownNamesAreDiagnostics) {
 }
 
 TEST(Board, KeepsTheLastOperationAndTheFirstFailure) {
-  std::string folder =
-      (std::filesystem::temp_directory_path() / "orrery-board-test-XXXXXX").string();
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const tests::ScratchFolder scratch;
+  const std::string folder = scratch.path().string();
   ::setenv(kBoardVariable, folder.c_str(), 1);
   {
     Board board = Board::attach(3);
@@ -92,7 +92,6 @@ TEST(Board, KeepsTheLastOperationAndTheFirstFailure) {
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->exit_code, 3);
   EXPECT_THAT(failure->text, ::testing::HasSubstr("first"));
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "tests/support/scratch_folder.h"
 
 namespace orrery::topologies {
 namespace {
@@ -13,9 +14,8 @@ namespace {
 /// Hosts of two devices; one letter each.
 Topology machine(const std::string& hosts) {
   std::string text = "schema: orrery.topology/1\nname: mixed\ndescription: hosts\nhosts:\n";
-  std::string folder = testing::TempDir();
+  const tests::ScratchFolder folder;
   for (const char letter : std::string("ABC")) {
-    std::FILE* file = std::fopen((folder + letter + ".yaml").c_str(), "w");
     const std::string host = fmt::format(R"(schema: orrery.topology/1
 name: host-{0}
 description: two devices on a switch
@@ -50,19 +50,15 @@ host:
       source: made up
 )",
                                          letter);
-    std::fputs(host.c_str(), file);
-    std::fclose(file);
+    folder.write(std::string(1, letter) + ".yaml", host);
   }
   for (const char letter : hosts)
     text += fmt::format("  - {{type: ./{}.yaml, count: 1}}\n", letter);
   text +=
       "fabric: {name: core, shape: switch, kind: ib, bandwidth_per_direction: 10 GB/s, latency: 1 "
       "us, source: made up}\n";
-  const std::string path = folder + "mixed.yaml";
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  std::fputs(text.c_str(), file);
-  std::fclose(file);
-  auto topology = load_topology(path);
+  folder.write("mixed.yaml", text);
+  auto topology = load_topology(folder.path() / "mixed.yaml");
   if (!topology) ADD_FAILURE() << base::to_string(topology.error());
   return *std::move(topology);
 }

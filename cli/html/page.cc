@@ -22,7 +22,8 @@ void fill(std::string& page, std::string_view mark, const std::string& text) {
 }  // namespace
 
 base::Result<std::string> page_of(std::string_view name, const base::Json& data) {
-  TRY(std::string page, asset(fmt::format("{}.html", name)));
+  TRY(std::string page, asset("page.html"));
+  TRY(const std::string body, asset(fmt::format("{}.html", name)));
   TRY(const std::string style, asset("page.css"));
   TRY(const std::string shared, asset("page.js"));
   TRY(const std::string own, asset(fmt::format("{}.js", name)));
@@ -31,6 +32,7 @@ base::Result<std::string> page_of(std::string_view name, const base::Json& data)
   for (std::size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at))
     text.replace(at, 1, "\\u003c");
   fill(page, "@STYLE@", style);
+  fill(page, "@BODY@", body);
   fill(page, "@DATA@", text);
   fill(page, "@SCRIPT@", shared + own);
   return page;

@@ -1,6 +1,8 @@
 #include "cli/inputs.h"
 
 #include <algorithm>
+#include <mutex>
+#include <set>
 
 #include "base/numbers.h"
 #include "base/text.h"
@@ -206,6 +208,18 @@ Result<std::optional<model::Profile>> profile_of(const PriceNames& names, const 
   return profile;
 }
 
+namespace {
+
+/// However many points of a sweep have the same to say.
+void say_once(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (said.insert(text).second) say("{}", text);
+}
+
+}  // namespace
+
 Result<Scene> make_scene(const std::string& model_name, const std::string& cluster, int hosts,
                          const PriceNames& prices, model::Precision precision,
                          std::int64_t sequence, int ranks_wanted,
@@ -222,8 +236,9 @@ Result<Scene> make_scene(const std::string& model_name, const std::string& clust
     constexpr std::int64_t kLong = 32'768;  // more than most tokens are trained at
     sequence = model.max_positions;
     if (sequence > kLong)
-      say("{} tokens a sequence, all positions of {}; --sequence-length sets fewer\n",
-          base::grouped(real(sequence)), model.name);
+      say_once(
+          fmt::format("{} tokens a sequence, all positions of {}; --sequence-length sets fewer\n",
+                      base::grouped(real(sequence)), model.name));
   }
   TRY(auto library, costmodel::usual_library(topology));
   TRY(CostModel cost,

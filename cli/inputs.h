@@ -29,7 +29,8 @@ base::OptionSpec precision_option();
 base::OptionSpec sequence_option();
 base::OptionSpec json_option();
 base::OptionSpec memory_option(
-    const char* help = "limit per device (default: the device's memory)");
+    const char* help =
+        "limit of a device's allocator (default: the device's memory less what is kept)");
 base::OptionSpec global_batch_option();
 /// `help`: what runs in parallel.
 base::OptionSpec threads_option(const std::string& help);

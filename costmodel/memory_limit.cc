@@ -1,18 +1,34 @@
 #include "costmodel/memory_limit.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
 #include "base/numbers.h"
 
 namespace orrery::costmodel {
+
+std::int64_t kept_bytes(const CostModel& cost, std::size_t kind) {
+  constexpr int kMostGroups = 3;
+  if (!cost.profile() || !cost.profile()->framework) return 0;
+  const model::Framework& framework = *cost.profile()->framework;
+  const std::uint64_t devices = cost.topology().device_count();
+  const int communicators = std::min(kMostGroups, as_int(std::bit_width(devices)) - 1);
+  const bool measured = cost.profile()->context_bytes > 0;
+  const double memory = real(cost.topology().device_models()[kind].memory_bytes);
+  return std::llround(std::ceil(framework.driver_share * memory)) +
+         (measured ? 0 : std::llround(framework.context_bytes)) +
+         communicators * std::llround(framework.communicator_bytes);
+}
 
 MemoryLimit::MemoryLimit(const CostModel& cost, std::int64_t stated) {
   if (stated > 0) {
     by_kind_ = {stated};
     return;
   }
-  for (const topologies::DeviceModel& device : cost.topology().device_models())
-    by_kind_.push_back(device.memory_bytes);
+  const auto& kinds = cost.topology().device_models();
+  for (std::size_t k = 0; k < kinds.size(); ++k)
+    by_kind_.push_back(kinds[k].memory_bytes - kept_bytes(cost, k));
   if (least() == most()) by_kind_.resize(1);
 }
 

@@ -1,9 +1,16 @@
 #pragma once
 /// \file
-/// Bytes that the ranks of a stage may take. A stage on devices of several kinds has the least
-/// memory of them:
+/// Bytes that the ranks of a stage may take: what is stated for the allocator, or else the memory
+/// of its devices less what is kept. A stage on devices of several kinds has the least of them:
 ///
-///     limit(stage) = stated, or else min over the kinds k among its ranks of memory_k
+///     limit(stage) = stated, or else min over the kinds k among its ranks of memory_k − kept_k
+///     kept_k = ⌈driver_share · memory_k⌉ + context + communicators · communicator_bytes
+///     communicators = min(3, ⌊log2 devices⌋)
+///
+/// Three: a rank reduces with its data group, its tensor group, and passes activations on; fewer
+/// devices than 8 have no factors for as many groups. Shares and bytes are the framework's
+/// (model::Framework); a context that the profile measured counts with the rank's buffers
+/// (CostModel::context_bytes) and not here.
 #include <cstdint>
 #include <vector>
 
@@ -11,11 +18,14 @@
 
 namespace orrery::costmodel {
 
+/// kept_k of a kind of device, bytes.
+std::int64_t kept_bytes(const CostModel& cost, std::size_t kind);
+
 class MemoryLimit {
  public:
   /// The same on all devices.
   MemoryLimit(std::int64_t bytes) : by_kind_{bytes} {}
-  /// What is stated; 0: every device's own memory.
+  /// What is stated; 0: every device's own memory less what is kept of it.
   MemoryLimit(const CostModel& cost, std::int64_t stated);
 
   /// Whether it is one number.

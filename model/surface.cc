@@ -16,6 +16,7 @@ constexpr base::DoubleRange kShare{1e-6, 2.0};  // of a datasheet's number
 constexpr base::DoubleRange kSmall{0.0, 1.0};
 constexpr base::DoubleRange kSecondsOfKernel{0.0, 1.0};
 constexpr base::DoubleRange kTimes{0.0, 1e4};
+constexpr base::DoubleRange kBytesOfProcess{0.0, 1e12};
 constexpr base::DoubleRange kSize{1.0, 1e9};
 constexpr base::DoubleRange kRate{1.0, 1e18};  // per second
 // a correction by more than e³ is a fault, not a fit
@@ -86,6 +87,9 @@ constexpr Field<Framework> kFramework[] = {
     {"reduce_copies", &Framework::reduce_copies, kTimes},
     {"loss_bytes", &Framework::loss_bytes, kTimes},
     {"reserved_share", &Framework::reserved_share, {1.0, 2.0}},
+    {"driver_share", &Framework::driver_share, {0.0, 0.5}},
+    {"context_bytes", &Framework::context_bytes, kBytesOfProcess},
+    {"communicator_bytes", &Framework::communicator_bytes, kBytesOfProcess},
 };
 
 void read_product(base::Reader& inner, const std::string& what, ProductSurface& product,

@@ -122,6 +122,9 @@ struct Framework {
   double loss_bytes = 0;
   // what the allocator reserves over what tensors take
   double reserved_share = 1;
+  // of a device's memory that no process gets; of a process beside its tensors (context, kernels,
+  // handles of libraries); of a communicator with several ranks
+  double driver_share = 0, context_bytes = 0, communicator_bytes = 0;
   bool operator==(const Framework&) const = default;
 };
 

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
+#include "costmodel/memory_limit.h"
 #include "plan/export/export.h"
 #include "plan/lowering/lower.h"
 
@@ -118,8 +119,7 @@ Result<Costs> costs_of(const Options& options, const FrameworkTerms& terms, cons
     TRY(const Scene other, scene_of(options, exported.plan, terms.software));
     TRY(costs.runs, simulated(exported.plan, other));
   }
-  costs.limit_bytes = options.has("memory") ? memory_of(options)
-                                            : scene.cost.topology().device_model(0).memory_bytes;
+  costs.limit_bytes = costmodel::MemoryLimit(scene.cost, memory_of(options)).least();
   return costs;
 }
 

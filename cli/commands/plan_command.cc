@@ -63,17 +63,16 @@ void print_runners_up(const search::PlanAnswer& answer, const AnswerDoubt& doubt
   if (cut) fmt::print("  …: cut at {} columns; --json has all\n", columns);
 }
 
-void print_answer(const search::PlanAnswer& answer, const CostModel& cost, const AnswerDoubt& doubt,
+void print_answer(const search::PlanAnswer& answer, const CostModel& cost,
+                  std::int64_t stated_bytes, const AnswerDoubt& doubt,
                   std::optional<double> seconds) {
   const search::Candidate& best = answer.candidates.front();
   fmt::print("{}\n{}\n", describe(best.plan, cost.topology().device_count()),
              sim::to_text(best.report));
   fmt::print("model: {}\n",
              parameters_text(cost.model().parameters(), model::active_parameters(cost.model())));
-  const FullestStage fullest =
-      fullest_stage(best.plan, best.report, cost, answer.certificate.memory_limit_bytes);
-  fmt::print("memory: {} of {} at the fullest stage\n", show_bytes(fullest.peak_bytes),
-             show_bytes(fullest.limit_bytes));
+  fmt::print("memory: {}\n",
+             memory_text(fullest_stage(best.plan, best.report, cost, stated_bytes)));
   fmt::print("prices: {}\n{}\n", describe_origin(cost),
              describe_band(doubt.best, best.report.step_time_ps));
   const double gap = 100 * answer.certificate.gap;
@@ -98,13 +97,15 @@ void print_answer(const search::PlanAnswer& answer, const CostModel& cost, const
 
 /// The page of the best plan's step, and the others.
 Result<void> write_page(const std::string& file, const search::PlanAnswer& answer,
-                        const CostModel& cost, const AnswerDoubt& doubt) {
+                        const CostModel& cost, std::int64_t stated_bytes,
+                        const AnswerDoubt& doubt) {
   const Plan& best = answer.candidates.front().plan;
   TRY(const plan::Program program, plan::lower(best, cost.model()));
   TRY(const sim::SimReport report, sim::simulate(program, cost, {.picture = true}));
   const StepWords words{describe_band(doubt.best, report.step_time_ps), ""};
   const search::Certificate& c = answer.certificate;
-  Json data = html_data(best, cost, report, c.memory_limit_bytes, words);
+  Json data = html_data(best, cost, report,
+                        fullest_stage(best, report, cost, stated_bytes).limit_bytes, words);
   data["proof"] = fmt::format(
       "Of {} problems solved or ruled out; by closed form no plan is below "
       "{}, gap {:.2f} %.",
@@ -204,10 +205,11 @@ Result<int> run(const Options& options, const Invocation&) {
     return 0;
   }
   if (!options.flag("json")) {
-    print_answer(answer, cost, *doubt, seconds);
+    print_answer(answer, cost, request.memory_bytes, *doubt, seconds);
     fmt::print("{}", run.text());
   }
-  if (options.has("html")) TRY_VOID(write_page(options.string("html"), answer, cost, *doubt));
+  if (options.has("html"))
+    TRY_VOID(write_page(options.string("html"), answer, cost, request.memory_bytes, *doubt));
   if (options.has("out")) {
     TRY_VOID(
         base::write_json(options.string("out"), plan::to_json(answer.candidates.front().plan)));

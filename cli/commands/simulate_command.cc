@@ -345,8 +345,9 @@ Result<int> run(const Options& options, const Invocation&) {
     predicted.run.add_to(document);
     print_json(document);
   } else {
-    fmt::print("{}\n{}\nprices: {}\n{}\n{}", describe(plan, scene.cost.topology().device_count()),
-               sim::to_text(report), describe_origin(scene.cost),
+    fmt::print("{}\n{}\nmemory: {}\nprices: {}\n{}\n{}",
+               describe(plan, scene.cost.topology().device_count()), sim::to_text(report),
+               memory_text(fullest), describe_origin(scene.cost),
                describe_band(predicted.doubt, report.step_time_ps), scenario);
     if (!predicted.goodput.is_null()) fmt::print("{}", describe_goodput(predicted.goodput));
     fmt::print("{}", predicted.run.text());

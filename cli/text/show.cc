@@ -21,13 +21,39 @@ std::string show_time(std::int64_t ps) { return show_seconds(real(ps) * 1e-12); 
 std::string show_seconds(double seconds) { return base::to_string(base::Seconds(seconds)); }
 std::string show_bytes(std::int64_t bytes) { return base::to_string(base::Bytes(real(bytes))); }
 
+namespace {
+
+/// Of the kind of device whose memory is the limit.
+std::int64_t kept_of(const CostModel& cost, std::int64_t limit_bytes) {
+  const auto& kinds = cost.topology().device_models();
+  for (std::size_t k = 0; k < kinds.size(); ++k) {
+    const std::int64_t kept = costmodel::kept_bytes(cost, k);
+    if (kinds[k].memory_bytes - kept == limit_bytes) return kept;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string memory_text(const FullestStage& stage) {
+  const std::string kept =
+      stage.kept_bytes == 0
+          ? ""
+          : fmt::format(
+                "; {} of {} are kept for the driver, the context and the "
+                "communication library",
+                show_bytes(stage.kept_bytes), show_bytes(stage.limit_bytes + stage.kept_bytes));
+  return fmt::format("{} of {} at the fullest stage{}", show_bytes(stage.peak_bytes),
+                     show_bytes(stage.limit_bytes), kept);
+}
+
 FullestStage fullest_stage(const Plan& plan, const sim::SimReport& report, const CostModel& cost,
                            std::int64_t stated_bytes) {
   const costmodel::MemoryLimit limit(cost, stated_bytes);
   std::optional<FullestStage> fullest;
   for (std::size_t i = 0; i < report.stages.size(); ++i) {
-    const FullestStage own{report.stages[i].peak_memory_bytes,
-                           limit.of_stage(cost, plan, as_int(i))};
+    FullestStage own{report.stages[i].peak_memory_bytes, limit.of_stage(cost, plan, as_int(i))};
+    if (stated_bytes == 0) own.kept_bytes = kept_of(cost, own.limit_bytes);
     if (!fullest || own.peak_bytes - own.limit_bytes > fullest->peak_bytes - fullest->limit_bytes)
       fullest = own;
   }

@@ -22,8 +22,11 @@ std::string show_bytes(std::int64_t bytes);
 /// The stage that lacks most memory, or has least left; where all have the same limit the fullest.
 struct FullestStage {
   std::int64_t peak_bytes = 0, limit_bytes = 0;
+  std::int64_t kept_bytes = 0;  // of the device, beyond the limit; 0 where the limit is stated
   bool fits() const { return peak_bytes <= limit_bytes; }
 };
+/// "72.8 GiB of 76.4 GiB at the fullest stage; 3.6 GiB of the device are kept for ...".
+std::string memory_text(const FullestStage& stage);
 /// `stated_bytes`: of a device; 0: every device's own. @pre the report is of the plan, `cost` in
 /// its order of devices.
 FullestStage fullest_stage(const Plan& plan, const sim::SimReport& report, const CostModel& cost,

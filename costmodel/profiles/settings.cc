@@ -36,7 +36,10 @@ std::vector<Number> numbers_of(Profile& p) {
                                  {"gather_copies", &f.gather_copies},
                                  {"reduce_copies", &f.reduce_copies},
                                  {"loss_bytes", &f.loss_bytes},
-                                 {"reserved_share", &f.reserved_share}});
+                                 {"reserved_share", &f.reserved_share},
+                                 {"driver_share", &f.driver_share},
+                                 {"context_bytes", &f.context_bytes},
+                                 {"communicator_bytes", &f.communicator_bytes}});
   return numbers;
 }
 

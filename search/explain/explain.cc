@@ -6,6 +6,7 @@
 
 #include "base/ids.h"
 #include "base/numbers.h"
+#include "costmodel/memory_limit.h"
 #include "search/explain/known_plans.h"
 #include "search/explain/uniform_sweep.h"
 #include "search/space/space_text.h"
@@ -45,11 +46,7 @@ class Explainer {
 
  private:
   [[nodiscard]] std::int64_t memory_limit() const {
-    if (request_.problem.memory_bytes > 0) return request_.problem.memory_bytes;
-    std::int64_t least = cost_.topology().device_models().front().memory_bytes;
-    for (const topologies::DeviceModel& device : cost_.topology().device_models())
-      least = std::min(least, device.memory_bytes);
-    return least;
+    return costmodel::MemoryLimit(cost_, request_.problem.memory_bytes).least();
   }
 
   // ---- runners-up ----

@@ -43,6 +43,7 @@ const std::vector<Kind>& kinds() {
        read_node<plan::import_galvatron>,
        {"no-sequence-parallel", "reduce-every-micro-batch"}},
       {"megatron", plan::import_megatron},
+      {"megatron-bridge", plan::import_megatron_bridge},
       {"torchtitan", plan::import_torchtitan},
       {"deepspeed", read_node<plan::import_deepspeed>, {"pp", "recompute"}},
       {"accelerate",

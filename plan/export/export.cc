@@ -10,8 +10,8 @@ namespace orrery::plan {
 namespace {
 
 /// In order of the enumerators.
-constexpr std::array kExporters{&kMegatronExporter, &kTorchTitanExporter, &kDeepSpeedExporter,
-                                &kAccelerateExporter, &kGalvatronExporter};
+constexpr std::array kExporters{&kMegatronExporter,  &kMegatronBridgeExporter, &kTorchTitanExporter,
+                                &kDeepSpeedExporter, &kAccelerateExporter,     &kGalvatronExporter};
 
 /// The faults of the nearest plan, as what they mean here.
 base::Result<ExportedPlan> nothing_like_it(const FrameworkTerms& terms, base::Diagnostics faults) {

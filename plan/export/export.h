@@ -32,7 +32,14 @@
 
 namespace orrery::plan {
 
-enum class Framework : std::uint8_t { kMegatron, kTorchTitan, kDeepSpeed, kAccelerate, kGalvatron };
+enum class Framework : std::uint8_t {
+  kMegatron,
+  kMegatronBridge,
+  kTorchTitan,
+  kDeepSpeed,
+  kAccelerate,
+  kGalvatron
+};
 
 struct FrameworkTerms {
   Framework framework;

@@ -21,8 +21,8 @@ struct Exporter {
   std::vector<Rule> (*rules)();
 };
 
-extern const Exporter kMegatronExporter, kTorchTitanExporter, kDeepSpeedExporter,
-    kAccelerateExporter, kGalvatronExporter;
+extern const Exporter kMegatronExporter, kMegatronBridgeExporter, kTorchTitanExporter,
+    kDeepSpeedExporter, kAccelerateExporter, kGalvatronExporter;
 
 /// Ranks on each host, and hosts, of a launcher that starts as many everywhere: all devices of a
 /// host are used before the next one's.

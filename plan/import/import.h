@@ -40,6 +40,13 @@
 ///   sequence-parallel, recompute-*, micro-batch-size, global-batch-size, seq-length, bf16, fp16
 ///   nproc-per-node, nnodes (of torchrun)               world size; default: all devices
 ///
+/// Megatron-Bridge (Python, megatron/bridge/training/config.py): assignments `cfg.section.field =
+/// value`, one a line, of numbers, texts and True, by the names of Megatron-LM's arguments with
+/// underscores; virtual_pipeline_model_parallel_size is the number of virtual stages of a rank,
+/// mixed_precision names bf16 and recipes of fp8 and fp4, CommOverlapConfig(tp_comm_overlap=True)
+/// overlaps reductions too. Fields that stand twice (seq_length of model and dataset) must be
+/// equal; what is computed is not read.
+///
 /// TorchTitan (job configuration in TOML of v0.2.2, torchtitan/config/job_config.py; toml.h):
 ///
 ///   [training] local_batch_size, global_batch_size, seq_len, mixed_precision_param
@@ -132,6 +139,8 @@ base::Result<ImportedPlan> import_megatron(std::string_view text, const std::str
                                            const ImportTarget& target);
 
 /// `name` as above.
+base::Result<ImportedPlan> import_megatron_bridge(std::string_view text, const std::string& name,
+                                                  const ImportTarget& target);
 base::Result<ImportedPlan> import_torchtitan(std::string_view text, const std::string& name,
                                              const ImportTarget& target);
 

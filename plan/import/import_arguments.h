@@ -23,6 +23,12 @@ struct Argument {
 /// All arguments in order of the file.
 std::vector<Argument> read_arguments(std::string_view text, const std::string& name);
 
+struct ImportTarget;
+struct ImportedPlan;
+/// The plan that settings of Megatron-Core say, by the names of Megatron-LM's arguments.
+base::Result<ImportedPlan> megatron_plan(std::vector<Argument> arguments, const std::string& name,
+                                         const ImportTarget& target);
+
 /// The arguments by name, with faults collected on the way. Of an argument given twice the values
 /// must be equal.
 class ArgumentReader {

@@ -55,8 +55,9 @@ constexpr std::array kPlanKeys{"tensor-model-parallel-size",
 
 class MegatronReader : ArgumentReader {
  public:
-  MegatronReader(std::string_view text, const std::string& name, const ImportTarget& target)
-      : ArgumentReader(read_arguments(text, name), name), target_(target) {}
+  MegatronReader(std::vector<Argument> arguments, const std::string& name,
+                 const ImportTarget& target)
+      : ArgumentReader(std::move(arguments), name), target_(target) {}
 
   base::Result<ImportedPlan> read() {
     check_model();
@@ -382,9 +383,14 @@ class MegatronReader : ArgumentReader {
 
 }  // namespace
 
+base::Result<ImportedPlan> megatron_plan(std::vector<Argument> arguments, const std::string& name,
+                                         const ImportTarget& target) {
+  return MegatronReader(std::move(arguments), name, target).read();
+}
+
 base::Result<ImportedPlan> import_megatron(std::string_view text, const std::string& name,
                                            const ImportTarget& target) {
-  return MegatronReader(text, name, target).read();
+  return megatron_plan(read_arguments(text, name), name, target);
 }
 
 }  // namespace orrery::plan

@@ -177,7 +177,7 @@ bool allows_layer(const Space& s, const LayerStrategy& l, std::int64_t micro_bat
 
 bool allows_pipeline(const Space& s, const plan::Plan& p) {
   const int pp = p.pipeline_degree();
-  if (s.fix_pp.value_or(pp) != pp || (pp > 1 && !s.pipeline)) return false;
+  if (s.fix_pp.value_or(pp) != pp || !(pp > 1 ? s.pipeline : s.single_stage)) return false;
   if (s.fix_micro_batches.value_or(p.micro_batches) != p.micro_batches) return false;
   if (s.fix_virtual_stages.value_or(p.virtual_stages) != p.virtual_stages) return false;
   return pp == 1 || flag(s, kSchedules, p.schedule);

@@ -67,7 +67,7 @@ class Sweep {
     for (stages_ = 1; stages_ <= std::min<std::int64_t>(world, layers); ++stages_) {
       if (world % stages_ != 0 || layers % stages_ != 0) continue;
       if (request_.space.fix_pp.value_or(stages_) != stages_ ||
-          (stages_ > 1 && !request_.space.pipeline))
+          !(stages_ > 1 ? request_.space.pipeline : request_.space.single_stage))
         continue;
       devices_ = world / stages_;
       count_ = layers / stages_;

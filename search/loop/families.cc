@@ -18,6 +18,7 @@ Refusal refuse_stages(const model::ModelSpec& model, const Space& space, int sta
   if (space.fix_pp && *space.fix_pp != stages)
     return {Reason::kFixed, fmt::format("pp is fixed to {}", *space.fix_pp)};
   if (stages > 1 && !space.pipeline) return {Reason::kOff, "pipelines are off"};
+  if (stages == 1 && !space.single_stage) return {Reason::kOff, "a single stage is off"};
   if (space.even_stages && model.layers % stages != 0) {
     return {Reason::kDoesNotDivide,
             fmt::format("{} layers do not make {} equal stages", model.layers, stages)};

@@ -11,15 +11,34 @@
 namespace orrery::search {
 namespace {
 
+using enum plan::GradReduce;
+
+// Beside the last backward, or behind it (no --overlap-grad-reduce).
+constexpr std::array kMegatronReductions{Reduction{.when = kStep},
+                                         Reduction{.when = kEnd, .by_option = true}};
+// DDP, which is refused beside another dimension, sums after every micro-batch; FSDP too, but a
+// pipeline reduces behind its last backward (torch/distributed/pipelining/stage.py).
+constexpr std::array kTitanReductions{
+    Reduction{.when = kStep, .most_zero = 0, .dp = 1},
+    Reduction{
+        .when = kStep, .most_zero = 0, .pipeline = false, .tensor = false, .micro_batches = 1},
+    Reduction{.when = kMicroBatch, .least_zero = 2, .pipeline = false},
+    Reduction{.when = kEnd, .least_zero = 2, .single_stage = false}};
+// ZeRO-0 and pipelines behind the last backward (runtime/pipe/engine.py), ZeRO-1 beside it.
+constexpr std::array kDeepSpeedReductions{
+    Reduction{.when = kStep, .most_zero = 0, .dp = 1}, Reduction{.when = kEnd, .most_zero = 1},
+    Reduction{.when = kStep, .least_zero = 1, .most_zero = 1, .pipeline = false},
+    Reduction{.when = kMicroBatch, .least_zero = 2}};
+constexpr std::array kFsdpReductions{Reduction{.when = kStep}};
+
 constexpr std::array kTargets{
     Target{.name = "megatron",
            .space = {.zero2 = false,
                      .zero3 = false,
                      .tensor_overlap = true,
                      .gpipe = false,
-                     .zero_bubble = false,
-                     .reduce_per_micro_batch = false,
-                     .reduce_at_end = true},
+                     .zero_bubble = false},
+           .reductions = kMegatronReductions,
            .pipeline_zero = 1,
            .tensor_zero = 1,
            .software = "megatron-core",
@@ -36,8 +55,11 @@ constexpr std::array kTargets{
                      .recompute_selective = false,
                      .recompute_operator = true,
                      .tensor_overlap = true,
+                     .zero_bubble = false,
                      .expert = false,
                      .tensor_alone = false},
+           .reductions = kTitanReductions,
+           .tied_pipeline = false,
            .software = "pytorch-cudnn",
            .restrictions = "one strategy for all layers, tensor parallelism always with sequence "
                            "parallelism, FSDP with or without resharding",
@@ -46,7 +68,7 @@ constexpr std::array kTargets{
                "(reshard_after_forward), tensor parallelism with "
                "SequenceParallel, activation checkpointing none, selective by operator, full; "
                "pytorch.org/docs/stable/distributed.pipelining.html: ScheduleGPipe, "
-               "Schedule1F1B, ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble"},
+               "Schedule1F1B, ScheduleInterleaved1F1B"},
     Target{
         .name = "deepspeed",
         .space = {.tensor = false,
@@ -55,8 +77,8 @@ constexpr std::array kTargets{
                   .interleaved = false,
                   .zero_bubble = false,
                   .expert = false,
-                  .reduce_per_step = false,
-                  .reduce_at_end = true},
+                  .even_stages = true},
+        .reductions = kDeepSpeedReductions,
         .pipeline_zero = 1,
         .software = "pytorch-eager",
         .restrictions = "ZeRO 0 to 3, pipelines with ZeRO 0 or 1 only, full recomputation",
@@ -72,6 +94,7 @@ constexpr std::array kTargets{
                   .recompute_selective = false,
                   .expert = false,
                   .even_stages = true},
+        .reductions = kFsdpReductions,
         .software = "pytorch-eager",
         .restrictions =
             "data parallelism only: NO_SHARD, SHARD_GRAD_OP, FULL_SHARD; full recomputation",
@@ -84,7 +107,7 @@ struct Choice {
   int tp = 1, zero = 0;
   bool sequence_parallel = false;
   plan::Recompute recompute = plan::Recompute::kNone;
-  plan::GradReduce grad_reduce = plan::GradReduce::kStep;
+  Reduction reduction = {};
   int ep = 1;  // of blocks with experts
 };
 
@@ -96,10 +119,17 @@ bool space_allows(const Space& space, const Choice& c) {
   if (space.fix_ep.value_or(c.ep) != c.ep) return false;
   if (c.tp > 1 && !(c.sequence_parallel ? space.sequence_parallel : space.tensor_alone))
     return false;
-  const bool when[] = {space.reduce_per_step || (c.zero < 2 && space.reduce_per_micro_batch),
-                       space.reduce_per_micro_batch && c.zero >= 2, space.reduce_at_end};
-  return when[as_index(c.grad_reduce)] && zero[c.zero] &&
-         space.*kRecomputeFlags[as_index(c.recompute)];
+  return zero[c.zero] && space.*kRecomputeFlags[as_index(c.recompute)];
+}
+
+/// Whether the request leaves this way open: it names one, or none.
+bool space_allows(const Space& space, const Reduction& r) {
+  const bool named[] = {space.reduce_per_step, space.reduce_per_micro_batch, space.reduce_at_end};
+  const bool none = space.reduce_per_step && space.reduce_per_micro_batch && !space.reduce_at_end;
+  const bool same_dp = !r.dp || space.fix_dp.value_or(*r.dp) == *r.dp;
+  const bool same_m =
+      !r.micro_batches || space.fix_micro_batches.value_or(*r.micro_batches) == *r.micro_batches;
+  return same_dp && same_m && (none ? !r.by_option : named[as_index(r.when)]);
 }
 
 bool target_allows(const Target& t, const Choice& c) {
@@ -137,9 +167,10 @@ std::vector<Choice> choices(const Target& target, const Space& space, const mode
       for (const bool sp : {false, true}) {
         for (const auto recompute : {plan::Recompute::kNone, plan::Recompute::kSelective,
                                      plan::Recompute::kOperator, plan::Recompute::kFull}) {
-          for (const auto reduce :
-               {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch, plan::GradReduce::kEnd}) {
-            if (!sp || tp > 1) add({tp, zero, sp, recompute, reduce});
+          for (const Reduction& r : target.reductions) {
+            const bool has = zero >= r.least_zero && zero <= r.most_zero;
+            if (has && space_allows(space, r) && (tp == 1 ? !sp : r.tensor))
+              add({tp, zero, sp, recompute, r});
           }
         }
       }
@@ -148,7 +179,7 @@ std::vector<Choice> choices(const Target& target, const Space& space, const mode
   return all;
 }
 
-Space space_of(const Target& t, Space space, const Choice& c) {
+Space space_of(const Target& t, const model::ModelSpec& model, Space space, const Choice& c) {
   space.data = c.zero == 0;
   space.zero1 = c.zero == 1;
   space.zero2 = c.zero == 2;
@@ -161,11 +192,15 @@ Space space_of(const Target& t, Space space, const Choice& c) {
   space.tensor_alone = !c.sequence_parallel;
   for (std::size_t i = 0; i < kRecomputeFlags.size(); ++i)
     space.*kRecomputeFlags[i] = i == as_index(c.recompute);
-  space.reduce_per_step = c.grad_reduce == plan::GradReduce::kStep;
-  space.reduce_per_micro_batch = c.grad_reduce == plan::GradReduce::kMicroBatch;
-  space.reduce_at_end = c.grad_reduce == plan::GradReduce::kEnd;
+  space.reduce_per_step = c.reduction.when == kStep;
+  space.reduce_per_micro_batch = c.reduction.when == kMicroBatch;
+  space.reduce_at_end = c.reduction.when == kEnd;
+  if (c.reduction.dp) space.fix_dp = c.reduction.dp;
+  if (c.reduction.micro_batches) space.fix_micro_batches = c.reduction.micro_batches;
+  space.single_stage = space.single_stage && c.reduction.single_stage;
   space.tensor_overlap = space.tensor_overlap && t.space.tensor_overlap;
-  space.pipeline = space.pipeline && t.space.pipeline && c.zero <= t.pipeline_zero;
+  space.pipeline = space.pipeline && t.space.pipeline && c.reduction.pipeline &&
+                   c.zero <= t.pipeline_zero && (t.tied_pipeline || !model.tied_embeddings);
   space.gpipe = space.gpipe && t.space.gpipe;
   space.interleaved = space.interleaved && t.space.interleaved;
   space.zero_bubble = space.zero_bubble && t.space.zero_bubble;
@@ -202,7 +237,7 @@ base::Result<PlanAnswer> find_plan_for(const Target& target, const costmodel::Co
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   const Choice* smallest = nullptr;
   for (const Choice& c : all) {
-    one.space = space_of(target, request.space, c);
+    one.space = space_of(target, cost.model(), request.space, c);
     TRY(PlanAnswer part, find_plan(cost, one));
     if (part.status == Status::kInfeasible) {
       answer.certificate.memory_limit_bytes = part.certificate.memory_limit_bytes;
@@ -217,7 +252,7 @@ base::Result<PlanAnswer> find_plan_for(const Target& target, const costmodel::Co
   if (answer.status == Status::kInfeasible && smallest != nullptr) {
     answer.shortfall_bytes = least;
     one.relax = request.relax;
-    one.space = space_of(target, request.space, *smallest);
+    one.space = space_of(target, cost.model(), request.space, *smallest);
     TRY(PlanAnswer relaxed, find_plan(cost, one));
     answer.relaxations = std::move(relaxed.relaxations);
   }

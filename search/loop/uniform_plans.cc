@@ -210,9 +210,10 @@ class Grid {
                      m * (order.first_layers * pass + l.embedding_ps)}) +
            once;
   }
-  static LayerStrategy vocabulary(const LayerStrategy& s) {
+  [[nodiscard]] LayerStrategy vocabulary(const LayerStrategy& s) const {
     LayerStrategy v{.tp = s.tp, .dp = s.dp, .zero = s.zero, .cp = s.cp};
-    if (s.grad_reduce == plan::GradReduce::kEnd) v.grad_reduce = s.grad_reduce;
+    if (s.grad_reduce == plan::GradReduce::kEnd || space_.vocabulary_like_layers)
+      v.grad_reduce = s.grad_reduce;
     return v;
   }
 

@@ -174,7 +174,7 @@ std::vector<Family> stated_families(const Space& space, const plan::Plan& plan,
   std::vector<Family> all;
   for (int ranks = 1; ranks <= std::min<std::int64_t>(devices, cost.model().layers); ++ranks) {
     if (devices % ranks != 0 || space.fix_pp.value_or(ranks) != ranks ||
-        (ranks > 1 && !space.pipeline))
+        !(ranks > 1 ? space.pipeline : space.single_stage))
       continue;
     if (space.even_stages && cost.model().layers % ranks != 0) continue;
     for (std::int64_t m = 1; m <= plan.global_batch; ++m) {
@@ -210,11 +210,16 @@ std::vector<LayerStrategy> stated_vocabularies(const Space& space, const Family&
   const model::ModelSpec& model = cost.model();
   std::vector<LayerStrategy> all = degrees(family.devices, family.devices, 1);
   vary(all, &LayerStrategy::zero, {0, 1, 2, 3});
-  vary(all, &LayerStrategy::grad_reduce, {plan::GradReduce::kStep, plan::GradReduce::kEnd});
+  using enum plan::GradReduce;
+  vary(all, &LayerStrategy::grad_reduce, {kStep, kMicroBatch, kEnd});
+  const bool one_way = space.vocabulary_like_layers && !space.reduce_per_step;
   std::erase_if(all, [&](const LayerStrategy& v) {
+    const bool chooses = v.dp > 1 && v.zero >= 2 && family.frame.micro_batches > 1;
+    const bool every = chooses && one_way && space.reduce_per_micro_batch && !space.reduce_at_end;
+    if (every != (v.grad_reduce == kMicroBatch)) return true;
     const bool at_end = v.dp > 1 && space.reduce_at_end,
                only = at_end && !space.reduce_per_step && !space.reduce_per_micro_batch;
-    if (v.grad_reduce == plan::GradReduce::kEnd ? !at_end : only) return true;
+    if (v.grad_reduce == kEnd ? !at_end : only) return true;
     const bool fixed = space.vocabulary_like_layers && space.fix_tp.value_or(v.tp) != v.tp;
     return fixed || (v.tp > 1 && !space.tensor) || v.tp > model.vocab || !names_zero(space, v) ||
            family.frame.micro_batch_sequences() % v.dp != 0;

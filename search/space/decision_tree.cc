@@ -282,8 +282,14 @@ StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space,
 
 namespace {
 
-/// Gradients of embedding and head are reduced once a step: beside the backward, or at the end.
-std::vector<plan::GradReduce> vocabulary_reductions(const Space& space, int replicas) {
+/// Gradients of embedding and head are reduced once a step, beside the backward or at the end; or
+/// every micro-batch, as those of the layers, where one strategy holds for all.
+std::vector<plan::GradReduce> vocabulary_reductions(const Space& space, const TreeContext& context,
+                                                    int replicas, int zero) {
+  const bool chooses = replicas > 1 && zero >= 2 && context.micro_batches > 1;
+  if (chooses && space.vocabulary_like_layers && space.reduce_per_micro_batch &&
+      !space.reduce_per_step && !space.reduce_at_end)
+    return {plan::GradReduce::kMicroBatch};
   std::vector<plan::GradReduce> all;
   const bool at_end = replicas > 1 && space.reduce_at_end;
   if (!at_end || space.reduce_per_step || space.reduce_per_micro_batch)
@@ -314,7 +320,7 @@ StrategyTree vocabulary_strategies(const model::ModelSpec& model, const Space& s
                              context.micro_batch_sequences)});
     } else {
       for (const int zero : zero_stages(space, dp)) {
-        for (const plan::GradReduce when : vocabulary_reductions(space, dp))
+        for (const plan::GradReduce when : vocabulary_reductions(space, context, dp, zero))
           tree.leaves.push_back({.tp = tp, .dp = dp, .zero = zero, .grad_reduce = when});
       }
     }

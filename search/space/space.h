@@ -48,6 +48,7 @@ struct Space {
   bool vocabulary_like_layers = false;  // fix_tp holds for embedding and head too
   // every stage has as many layers: only degrees that divide them
   bool even_stages = false;
+  bool single_stage = true;  // plans without a pipeline
   bool operator==(const Space&) const = default;
 };
 

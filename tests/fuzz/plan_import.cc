@@ -21,6 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     ORRERY_CHECK(plan::validate(imported->plan, spec).empty() && imported->plan.world_size() <= 8);
   };
   check(plan::import_megatron(text, "run.sh", target));
+  check(plan::import_megatron_bridge(text, "plan.py", target));
   check(plan::import_torchtitan(text, "job.toml", target));
   const auto root = base::Node::parse_text(text, "plan.yaml");
   if (!root) return 0;

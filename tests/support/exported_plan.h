@@ -12,7 +12,8 @@ inline base::Result<plan::ImportedPlan> read_back(plan::Framework framework,
                                                   const model::ModelSpec& model) {
   using enum plan::Framework;
   // Of sequence and precision, what the file does not say: the user gives them.
-  const bool says_sequence = framework == kMegatron || framework == kTorchTitan;
+  const bool says_sequence =
+      framework == kMegatron || framework == kMegatronBridge || framework == kTorchTitan;
   plan::ImportTarget target{.model = model,
                             .cluster = exported.plan.cluster,
                             .hosts = exported.plan.hosts,
@@ -23,6 +24,8 @@ inline base::Result<plan::ImportedPlan> read_back(plan::Framework framework,
   if (framework == kGalvatron) target.precision = exported.plan.precision;
   switch (framework) {
     case plan::Framework::kMegatron: return plan::import_megatron(exported.text, "run.sh", target);
+    case plan::Framework::kMegatronBridge:
+      return plan::import_megatron_bridge(exported.text, "plan.py", target);
     case plan::Framework::kTorchTitan:
       return plan::import_torchtitan(exported.text, "job.toml", target);
     case plan::Framework::kDeepSpeed: {

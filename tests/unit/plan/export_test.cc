@@ -33,6 +33,51 @@ TEST(ExportMegatron, AUniformPlanIsExact) {
   EXPECT_NE(exported->text.find("export CUDA_DEVICE_MAX_CONNECTIONS=1\n"), std::string::npos);
 }
 
+TEST(ExportMegatronBridge, FieldsAreTheArgumentsUnderTheirNames) {
+  const Plan plan = export_plan_of(export_model(16), {4, 4, 4, 4},
+                                   {.tp = 2, .dp = 2, .zero = 1, .sequence_parallel = true});
+  Plan turns = plan;
+  turns.schedule = Schedule::kInterleaved;
+  turns.virtual_stages = 2;
+  turns.precision = model::Precision::kMxFp8;
+  const auto exported = export_plan(Framework::kMegatronBridge, turns, {export_model(16), 8});
+  ASSERT_TRUE(exported.has_value()) << base::to_string(exported.error());
+  EXPECT_TRUE(exported->exact());
+  const std::size_t body = exported->text.find("def apply_plan(cfg):\n");
+  ASSERT_NE(body, std::string::npos);
+  EXPECT_EQ(exported->text.substr(body), R"(def apply_plan(cfg):
+    cfg.model.tensor_model_parallel_size = 2
+    cfg.model.sequence_parallel = True
+    cfg.model.pipeline_model_parallel_size = 2
+    cfg.model.virtual_pipeline_model_parallel_size = 2
+    cfg.ddp.use_distributed_optimizer = True
+    cfg.ddp.overlap_grad_reduce = True
+    cfg.ddp.overlap_param_gather = True
+    cfg.train.micro_batch_size = 1
+    cfg.train.global_batch_size = 8
+    cfg.model.seq_length = 128
+    cfg.dataset.seq_length = 128
+    cfg.mixed_precision = "bf16_with_mxfp8_mixed"
+    return cfg
+)");
+}
+
+TEST(ExportMegatronBridge, TensorOverlapReducesBesideTheBackward) {
+  const LayerStrategy s{.tp = 2,
+                        .dp = 4,
+                        .zero = 1,
+                        .sequence_parallel = true,
+                        .grad_reduce = GradReduce::kEnd,
+                        .tensor_pieces = 4};
+  const auto exported = export_plan(Framework::kMegatronBridge,
+                                    export_plan_of(export_model(), {8}, s), {export_model(), 8});
+  ASSERT_TRUE(exported.has_value()) << base::to_string(exported.error());
+  EXPECT_NE(exported->text.find("cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=True)\n"),
+            std::string::npos);
+  EXPECT_EQ(changes(*exported), (std::vector<std::string>{"grad_reduce of layers 0-7: end -> step",
+                                                          "vocabulary.grad_reduce: end -> step"}));
+}
+
 TEST(ExportMegatron, UnevenStagesAreALayout) {
   const LayerStrategy s{.dp = 2};
   const model::ModelSpec m = export_model(16);

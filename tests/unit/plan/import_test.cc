@@ -205,6 +205,37 @@ num_distributed_optimizer_instances: 2
   EXPECT_EQ(imported->plan.global_batch, 2);
 }
 
+TEST(ImportMegatronBridge, ReadsAssignmentsOfAnyConfiguration) {
+  const auto read = import_megatron_bridge(
+      "from x import y\n"
+      "cfg = llama_pretrain_config()\n"
+      "cfg.model.tensor_model_parallel_size = 2  # a comment\n"
+      "cfg.model.sequence_parallel = True\n"
+      "cfg.model.pipeline_model_parallel_size = 2\n"
+      "cfg.model.virtual_pipeline_model_parallel_size = 2\n"
+      "cfg.ddp.overlap_grad_reduce = False\n"
+      "cfg.ddp.use_distributed_optimizer=True\n"
+      "cfg.train.micro_batch_size = 2\n"
+      "cfg.train.global_batch_size = 16\n"
+      "cfg.mixed_precision = 'bf16_with_fp8_subchannel_scaling_mixed'\n",
+      "run.py", target());
+  ASSERT_TRUE(read.has_value()) << base::to_string(read.error());
+  const Plan& plan = read->plan;
+  EXPECT_EQ(plan.stages.size(), 4U);
+  EXPECT_EQ(plan.schedule, Schedule::kInterleaved);
+  EXPECT_EQ(plan.micro_batches, 4);
+  EXPECT_EQ(plan.precision, model::Precision::kFp8Block);
+  const LayerStrategy& s = plan.stages.front().runs.front().strategy;
+  EXPECT_EQ(plan::to_string(s), "tp2 dp2 zero1 sp grad_reduce=end");
+}
+
+TEST(ImportMegatronBridge, AWrongRecipeIsNamedAtItsPlace) {
+  const auto read =
+      import_megatron_bridge("\n  cfg.mixed_precision = \"fp8\"\n", "run.py", target());
+  ASSERT_FALSE(read.has_value());
+  EXPECT_NE(base::to_string(read.error()).find("run.py:2:3"), std::string::npos);
+}
+
 TEST(ImportMegatron, FewerRanksThanDevicesLeaveTheRestIdle) {
   const auto imported = megatron("--nproc-per-node 4 --micro-batch-size 1", target(8));
   ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());

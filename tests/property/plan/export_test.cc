@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
+#include <algorithm>
 
 #include "base/json.h"
 #include "tests/property/plan/random_plan.h"
@@ -69,7 +70,11 @@ TEST_P(EveryFramework, ReportsEveryFieldThatChanges) {
 
 INSTANTIATE_TEST_SUITE_P(Export, EveryFramework,
                          testing::ValuesIn(frameworks().begin(), frameworks().end()),
-                         [](const auto& row) { return std::string(row.param.name); });
+                         [](const auto& row) {
+                           std::string name(row.param.name);
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace orrery::plan

@@ -20,11 +20,12 @@ std::vector<std::string> target_names() {
 }
 
 /// The space of --space and --fix, with the faults of both.
-Result<search::Space> space_of(const base::Options& options, std::int64_t sequence) {
+Result<search::Space> space_of(const base::Options& options, const CostModel& cost) {
   base::ErrorSink sink;
-  search::Space space = search::usual_space(sequence);
-  space.tensor_overlap = space.recompute_operator =
-      options.has("target");  // where the target has it
+  const bool target = options.has("target");  // its row says what it has
+  search::Space space =
+      search::usual_space(cost.options().sequence, target || cost.overlaps_tensor());
+  space.recompute_operator = target;
   if (options.has("space"))
     space = sink.take(search::restrict_to_dimensions(options.string("space"), space), space);
   if (options.has("fix"))
@@ -83,7 +84,7 @@ Result<PlanQuestion> question_of(const base::Options& options) {
                               precision_of(options), sequence_of(options)));
   TRY_VOID(check_hosts(options, scene.cost.topology()));
   search::PlanRequest request;
-  TRY(request.space, space_of(options, scene.cost.options().sequence));
+  TRY(request.space, space_of(options, scene.cost));
   request.cluster = machine.cluster;
   request.hosts = machine.hosts;
   request.memory_bytes = memory_of(options);

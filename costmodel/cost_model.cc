@@ -341,6 +341,8 @@ std::int64_t CostModel::overlap_slowdown_ppm() const {
 
 bool CostModel::overlaps() const { return !profile() || profile()->overlaps; }
 
+bool CostModel::overlaps_tensor() const { return overlaps() && framework().tensor_overlap; }
+
 std::int64_t CostModel::context_bytes() const {
   const model::ModelSpec& m = model();
   const std::int64_t framework = profile() ? profile()->context_bytes : 0;

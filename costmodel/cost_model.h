@@ -130,6 +130,8 @@ class CostModel {
   std::int64_t overlap_slowdown_ppm() const;
   /// False: communication never progresses beside compute on this machine.
   bool overlaps() const;
+  /// Whether the software runs collectives of sequence parallelism beside products.
+  bool overlaps_tensor() const;
   /// Bytes per rank outside the Program's buffers: the framework's, of the profile, and the tables
   /// of rotary attention, 4 · sequence · head_dim.
   std::int64_t context_bytes() const;

@@ -77,6 +77,7 @@ constexpr Field<PowerSurface> kPower[] = {
 };
 constexpr Field<Framework> kFramework[] = {
     {"dropout", &Framework::dropout},
+    {"tensor_overlap", &Framework::tensor_overlap},
     {"kernel_seconds", &Framework::kernel_seconds, kSecondsOfKernel},
     {"loss_passes", &Framework::loss_passes, kTimes},
     {"norm_passes", &Framework::norm_passes, kTimes},

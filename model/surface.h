@@ -106,6 +106,8 @@ struct Framework {
   // explicit: scores, softmax and dropout are passes through memory
   AttentionKernel attention = AttentionKernel::kFlash;
   bool dropout = false;  // after attention's softmax and before each residual
+  // collectives of sequence parallelism run beside their products, in pieces
+  bool tensor_overlap = false;
   // the host needs this long to issue a kernel: none follows the one before it sooner
   double kernel_seconds = 0;
   // passes over the logits, in their type, that forward and backward of the loss make together; 0:

@@ -49,15 +49,15 @@ Result<int> run(const Options& o, const Invocation&) {
   problem.hosts = o.given("hosts") ? o.count("hosts") : plan.hosts;
   problem.memory_bytes = memory_of(o);
   problem.global_batch = plan.global_batch;
-  problem.space = search::usual_space(plan.sequence);
   problem.top = o.count("top");
   problem.threads = o.count("threads");
   problem.multipliers = false;  // an explanation states none
+  TRY(const Scene scene, scene_of(o, plan));
+  problem.space = search::usual_space(plan.sequence, scene.cost.overlaps_tensor());
   if (o.has("versus")) {
     TRY_VOID(read_versus(o.string("versus"), request));
     if (request.versus_plan) TRY_VOID(check_alike(plan, *request.versus_plan));
   }
-  TRY(const Scene scene, scene_of(o, plan));
   ProgressLine progress;
   problem.on_progress = [&](const search::Progress& p) { progress(p); };
   TRY(const search::Explanation e, search::explain(scene.cost, request));

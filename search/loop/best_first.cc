@@ -71,8 +71,11 @@ class BestFirst {
 
   Solver& solver_of(const Entry& entry) { return solvers_.of(entry.problem); }
   [[nodiscard]] std::int64_t incumbent() const {
-    return groups_.empty() ? kForbidden : groups_.front().best.closed_form_ps;
+    const std::int64_t known = request_.known.closed_form_ps;
+    return groups_.empty() ? known : std::min(known, groups_.front().best.closed_form_ps);
   }
+  /// Some plan is to be beaten.
+  [[nodiscard]] bool has_incumbent() const { return !groups_.empty() || request_.known.some(); }
   void prune(std::string candidate, std::string reason) {
     result_.pruned.push_back({std::move(candidate), std::move(reason)});
   }
@@ -80,7 +83,7 @@ class BestFirst {
   void report(std::int64_t next) {
     ++done_;
     if (!request_.on_progress) return;
-    const std::int64_t best = groups_.empty() ? 0 : incumbent();
+    const std::int64_t best = has_incumbent() ? incumbent() : 0;
     request_.on_progress({done_, result_.problems, best, best == 0 ? next : std::min(next, best)});
   }
 
@@ -99,12 +102,12 @@ class BestFirst {
     }
     bool patient = true;
     while (!queue.empty() || !waiting.empty()) {
-      patient = patient && !queue.empty() && groups_.empty();
+      patient = patient && !queue.empty() && !has_incumbent();
       if (!patient) queue.merge(waiting);
       const auto [bound, i] = *queue.begin();
       if (bound >= incumbent()) break;
       if (options_.gives_up) effort_.ticks += kLook;
-      if (exhausted() && (options_.gives_up || !groups_.empty())) {
+      if (exhausted() && (options_.gives_up || has_incumbent())) {
         // What is left is open: a plan is known, and the least bound says how good it is.
         leave_open(entries_[i].problem, bound);
         break;
@@ -116,7 +119,7 @@ class BestFirst {
         waiting.emplace(bound, i);
         continue;
       }
-      if (groups_.empty() && !waits) {
+      if (!has_incumbent() && !waits) {
         // Any plan cuts more than the exact program takes without one.
         TRY(const bool found, solve(entries_[i], kForbidden, Depth::kQuick));
         if (found) {
@@ -377,7 +380,9 @@ class BestFirst {
   base::Result<void> finish() {
     result_.states = effort_.states;
     result_.exhausted = exhausted() || (groups_.empty() && open_);
-    if (groups_.empty()) return options_.gives_up ? base::Result<void>() : smallest();
+    result_.bound_ps = std::min(open_bound_ps_, incumbent());
+    if (groups_.empty())
+      return options_.gives_up || has_incumbent() ? base::Result<void>() : smallest();
     for (const PlanProblem& problem : infeasible_)
       prune(to_string(problem), solvers_.of(problem).shortage(problem));
     if (unproved_) prune("interleaved", "looked for as far as the effort went, nothing proved");
@@ -385,7 +390,6 @@ class BestFirst {
       if (result_.finalists.size() < as_index(request_.top))
         result_.finalists.push_back(group.best);
     }
-    result_.bound_ps = std::min(open_bound_ps_, result_.finalists.front().closed_form_ps);
     return {};
   }
   /// The certificate's multipliers, of 1F1B and GPipe on all devices. A quick bound rounds up in

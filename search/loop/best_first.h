@@ -26,7 +26,7 @@ struct LoopResult {
   std::vector<Pruned> pruned;
   std::uint64_t states = 0, problems = 0;
   bool exhausted = false;
-  std::int64_t bound_ps = 0;  // of the whole space, when there is a finalist
+  std::int64_t bound_ps = 0;  // of the whole space, when there is a finalist or a known plan
   // of the problems that their cheapest bound does not put beyond the best plan
   std::vector<ProblemMultipliers> multipliers;
   std::int64_t multiplier_bound_ps = 0;  // what they and those cheapest bounds prove

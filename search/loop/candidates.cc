@@ -61,11 +61,36 @@ std::int64_t first_error_ppm(const costmodel::CostModel& cost) {
 
 }  // namespace
 
-Contest::Contest(const costmodel::CostModel& cost)
-    : cost_(cost), error_ppm_(first_error_ppm(cost)) {}
+Contest::Contest(const costmodel::CostModel& cost, std::int64_t known_ps)
+    : cost_(cost), known_ps_(known_ps), error_ppm_(first_error_ppm(cost)) {}
 
 bool Contest::may_win(std::int64_t expected_ps) const {
-  return expected_ps - expected_ps / kMillion * error_ppm_ < fastest_ps_;
+  return expected_ps - expected_ps / kMillion * error_ppm_ < best_ps();
+}
+
+Contest::Frame Contest::frame_of(const plan::Plan& plan) {
+  return {plan.pipeline_degree(), plan.stages.front().runs.front().strategy.tp, plan.micro_batches,
+          plan.schedule};
+}
+
+bool Contest::may_win(const Finalist& finalist) const {
+  const auto known = std::ranges::find(excess_ppm_, frame_of(finalist.plan),
+                                       &decltype(excess_ppm_)::value_type::first);
+  std::int64_t error_ppm = error_ppm_;
+  if (known != excess_ppm_.end()) error_ppm = std::min(error_ppm, known->second + kFrameErrorPpm);
+  return finalist.expected_ps - finalist.expected_ps / kMillion * error_ppm < best_ps();
+}
+
+void Contest::learn(const Finalist& finalist, std::int64_t least_ps) {
+  const std::int64_t ppm =
+      std::max<std::int64_t>(0, (finalist.expected_ps - least_ps) / (least_ps / kMillion + 1));
+  const Frame frame = frame_of(finalist.plan);
+  const auto known =
+      std::ranges::find(excess_ppm_, frame, &decltype(excess_ppm_)::value_type::first);
+  if (known == excess_ppm_.end())
+    excess_ppm_.emplace_back(frame, ppm);
+  else
+    known->second = std::max(known->second, ppm);
 }
 
 bool Contest::entered(const plan::Plan& plan) const {
@@ -78,11 +103,12 @@ base::Result<void> Contest::enter(const Finalist& finalist, bool in_full) {
   ticks_ += ticks_of(program);
   if (in_full) {
     TRY(sim::SimReport report, sim::simulate(program, cost_));
+    learn(finalist, report.step_time_ps);
     if (keep(finalist, report.step_time_ps)) report_ = std::move(report);
     return {};
   }
-  TRY(const std::optional<std::int64_t> step_ps,
-      sim::simulated_step_ps(program, cost_, fastest_ps_));
+  TRY(const std::optional<std::int64_t> step_ps, sim::simulated_step_ps(program, cost_, best_ps()));
+  learn(finalist, step_ps.value_or(best_ps()));
   if (step_ps && keep(finalist, *step_ps)) report_.reset();
   return {};
 }
@@ -102,7 +128,7 @@ base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
   bool in_full = true;
   for (const Finalist& f : finalists) {
     if (!may_win(f.expected_ps) || ticks_ > kContestTicks) break;
-    if (entered(f.plan)) continue;
+    if (!may_win(f) || entered(f.plan)) continue;
     TRY_VOID(enter(f, in_full));
     in_full = false;
   }

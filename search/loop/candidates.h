@@ -13,8 +13,11 @@
 /// kSlowedErrorPpm, of hosts whose devices share links (PCIe) kSharedLinksErrorPpm, or half as much
 /// again as the largest by which an expected time has exceeded the simulated one, whichever is
 /// more. That is measured of plans near an answer, not proved: others have exceeded it by up to 1.3
-/// % within 4 % of one. tests/bench/sim_step_forms_bench.cc prints how far both forms are from the
+/// % within 4 % of one. Plans of one frame (stages, micro-batches, schedule, tensor degree) are off
+/// alike: once one of them was simulated, the error of the others is at most its own and
+/// kFrameErrorPpm. tests/bench/sim_step_forms_bench.cc prints how far both forms are from the
 /// simulated time.
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -28,7 +31,7 @@ namespace orrery::search {
 
 inline constexpr std::int64_t kContestTicks = 8'000'000;  // on 147,456 devices 9 s
 inline constexpr std::int64_t kExpectedErrorPpm = 1'000, kSlowedErrorPpm = 10'000,
-                              kSharedLinksErrorPpm = 30'000;
+                              kSharedLinksErrorPpm = 30'000, kFrameErrorPpm = 3'000;
 
 /// A plan that fits.
 struct Finalist {
@@ -41,7 +44,8 @@ struct Finalist {
 /// What is known of the plans of one search, by simulating the time of some.
 class Contest {
  public:
-  explicit Contest(const costmodel::CostModel& cost);
+  /// Plans slower than `known_ps` need not win.
+  explicit Contest(const costmodel::CostModel& cost, std::int64_t known_ps);
 
   /// Simulates the plan, as far as it is not slower than the fastest one or in full. Errors: those
   /// of simulate().
@@ -60,13 +64,30 @@ class Contest {
   [[nodiscard]] bool entered(const plan::Plan& plan) const;
 
  private:
+  /// What plans of one frame have shown: their expected times exceed the simulated ones by at most
+  /// this.
+  struct Frame {
+    int stages = 1, tp = 1;
+    std::int64_t micro_batches = 1;
+    plan::Schedule schedule = plan::Schedule::k1F1B;
+    bool operator==(const Frame&) const = default;
+  };
+  static Frame frame_of(const plan::Plan& plan);
+  [[nodiscard]] bool may_win(const Finalist& finalist) const;
+  bool keep(const Finalist& finalist, std::int64_t step_ps);
+  /// @pre the simulated time is at least `least_ps`.
+  void learn(const Finalist& finalist, std::int64_t least_ps);
+
   const costmodel::CostModel& cost_;
   std::vector<plan::Plan> entered_;
-  bool keep(const Finalist& finalist, std::int64_t step_ps);
+  std::vector<std::pair<Frame, std::int64_t>> excess_ppm_;
 
   Finalist fastest_;
   std::optional<sim::SimReport> report_;
-  std::int64_t fastest_ps_ = std::numeric_limits<std::int64_t>::max();
+  /// What a plan must beat.
+  [[nodiscard]] std::int64_t best_ps() const { return std::min(fastest_ps_, known_ps_); }
+
+  std::int64_t known_ps_, fastest_ps_ = std::numeric_limits<std::int64_t>::max();
   std::int64_t error_ppm_;
   std::int64_t ticks_ = 0;
 };

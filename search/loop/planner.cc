@@ -81,7 +81,7 @@ std::vector<Finalist> best_of_shapes(const Finalist& fastest, std::vector<Finali
 base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
                                  const std::vector<Finalist>& finalists, PlanAnswer& answer) {
   const costmodel::CostModel& cost = stages.costs().cost();
-  Contest contest(cost);
+  Contest contest(cost, request.known.step_ps);
   TRY_VOID(contest.enter(*std::ranges::min_element(finalists, {}, &Finalist::expected_ps), true));
   std::vector<Finalist> all = uniform_plans(stages, request, contest);
   all.insert(all.begin(), finalists.begin(), finalists.end());
@@ -122,6 +122,11 @@ base::Result<PlanAnswer> find_in_order(const costmodel::CostModel& cost,
         {request.space, std::move(loops.multipliers), stages.frame({}).device_order}};
     Space& proved = answer.certificate.proofs.front().space;
     proved.interleaved = proved.zero_bubble = proved.idle = false;
+  }
+  if (loops.finalists.empty() && request.known.some()) {
+    answer.status = loops.exhausted ? Status::kBudget : Status::kOptimal;
+    answer.certificate.bound_ps = loops.bound_ps;
+    return answer;
   }
   if (loops.finalists.empty()) {
     answer.status = loops.exhausted ? Status::kBudget : Status::kInfeasible;

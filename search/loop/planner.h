@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,14 @@ struct Progress {
   std::int64_t incumbent_ps = 0, bound_ps = 0;
 };
 
+/// A plan that is known from elsewhere: what it beats need not be found, and an answer may have no
+/// candidate at all.
+struct KnownPlan {
+  std::int64_t closed_form_ps = std::numeric_limits<std::int64_t>::max() / 4;
+  std::int64_t step_ps = std::numeric_limits<std::int64_t>::max() / 4;  // simulated
+  [[nodiscard]] bool some() const { return step_ps < KnownPlan{}.step_ps; }
+};
+
 struct PlanRequest {
   std::string cluster;  // as the user said it: goes into the plan
   int hosts = 1;
@@ -33,6 +42,7 @@ struct PlanRequest {
   bool relax = true;        // infeasible: look for relaxations
   bool multipliers = true;  // the certificate states its multipliers
   bool orders = true;  // of a mixed cluster: every order of its devices, else as ranks count them
+  KnownPlan known = {};
   std::function<void(const Progress&)> on_progress;  // may be empty
 };
 

@@ -24,7 +24,7 @@ struct Space {
   bool hybrid = true;  // states sharded inside a host, replicated across
   // tensor groups across, data groups on neighbours: the same on a switch, so proofs take long
   bool strided = false;
-  // collectives of sequence parallelism beside products: searches take up to twice as long
+  // collectives of sequence parallelism beside products; see usual_space()
   bool tensor_overlap = false;
   bool gpipe = true, one_f_one_b = true;
   bool interleaved = true, zero_bubble = true;  // ZB-H1; both within the space of rank_solver.h
@@ -53,9 +53,12 @@ struct Space {
 };
 
 /// What a search looks at when nothing is said: rings for sequences of 32,768 tokens or more, whose
-/// activations no other degree splits as well.
+/// activations no other degree splits as well; overlap of tensor collectives where the software has
+/// it (CostModel::overlaps_tensor).
 inline constexpr std::int64_t kLongSequence = 32'768;
-inline Space usual_space(std::int64_t sequence) { return {.ring = sequence >= kLongSequence}; }
+inline Space usual_space(std::int64_t sequence, bool overlaps_tensor) {
+  return {.ring = sequence >= kLongSequence, .tensor_overlap = overlaps_tensor};
+}
 
 /// What of a space allows each plan::Recompute, by its number.
 inline constexpr std::array kRecomputeFlags = {&Space::recompute_none, &Space::recompute_selective,

@@ -50,8 +50,8 @@ TEST(LayerStrategies, CountsOfGalvatronsDimensionsAreThePublishedOnes) {
 
 // 40 tokens are four chunks for cp 2 and eight for cp 4, but no sixteen.
 TEST(LayerStrategies, RingsHoldPairsOfChunksUnderACausalMask) {
-  EXPECT_FALSE(usual_space(32'767).ring);
-  Space space = usual_space(32'768);
+  EXPECT_FALSE(usual_space(32'767, false).ring);
+  Space space = usual_space(32'768, false);
   ASSERT_TRUE(space.ring);
   const auto degrees = [&](const model::ModelSpec& model, int devices) {
     std::vector<int> found;

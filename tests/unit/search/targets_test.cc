@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "search/space/space_text.h"
 #include "tests/unit/search/checked_answer.h"
@@ -144,6 +145,30 @@ TEST(Targets, MegatronSplitsTheExpertsOfAllLayersAlike) {
   const auto none = find_plan_for(*find_target("torchtitan"), cost, request);
   ASSERT_TRUE(none.has_value());
   EXPECT_TRUE(none->candidates.empty());
+}
+
+// Strategies are searched one after another, and later ones only below what is known.
+TEST(Targets, KnownPlansCutNoFasterOneOff) {
+  for (const char* name : {"megatron", "torchtitan", "deepspeed", "fsdp"}) {
+    const Target target = *find_target(name);
+    const auto step_of = [&](const PlanRequest& request) {
+      const auto answer = find_plan_for(target, tiny_cost(8, 8), request);
+      return answer && !answer->candidates.empty() ? answer->candidates.front().report.step_time_ps
+                                                   : std::numeric_limits<std::int64_t>::max();
+    };
+    std::int64_t best = std::numeric_limits<std::int64_t>::max();
+    for (const int tp : {1, 2, 4, 8}) {
+      for (bool Space::*zero : {&Space::data, &Space::zero1, &Space::zero2, &Space::zero3}) {
+        PlanRequest request = tiny_request();
+        request.space.data = request.space.zero1 = request.space.zero2 = request.space.zero3 =
+            false;
+        request.space.*zero = true;
+        request.space.fix_tp = tp;
+        best = std::min(best, step_of(request));
+      }
+    }
+    EXPECT_EQ(step_of(tiny_request()), best) << name;
+  }
 }
 
 TEST(Targets, HoldFixedValuesToo) {

@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "cli/text/explain_summary.h"
+#include "cli/text/plan_facts.h"
 #include "cli/text/show.h"
 #include "cli/text/show_explain.h"
 
@@ -13,6 +14,11 @@ Json explanation_page(const search::Explanation& e, const CostModel& cost) {
   Json data = explanation_json(e, cost);
   data["title"] = fmt::format("{} on {} × {}: {} a step", plan.model, plan.world_size(),
                               cost.topology().device_model(0).name, show_time(e.plan.step_ps()));
+  data["facts"] = plan_facts(plan);
+  for (std::size_t i = 0; i < e.decisions.size(); ++i) {
+    if (e.decisions[i].best)
+      data["decisions"][i]["letter"] = plans.letter(e.decisions[i].best->simulated.plan);
+  }
   data["words"] = describe(plan, cost.topology().device_count());
   data["summary"] = explanation_summary(e, plans);
   data["prices"] = describe_origin(cost);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/numbers.h"
+#include "cli/text/plan_facts.h"
 #include "cli/text/show.h"
 
 namespace orrery::cli {
@@ -182,6 +183,7 @@ Json html_data(const Plan& plan, const CostModel& cost, const sim::SimReport& re
       {"schema", "orrery.picture/1"},
       {"model", plan.model},
       {"cluster", fmt::format("{} × {}", plan.world_size(), cost.topology().device_model(0).name)},
+      {"facts", plan_facts(plan)},
       {"plan", describe(plan, cost.topology().device_count())},
       {"origin", describe_origin(cost)},
       {"fingerprint", report.fingerprint},

@@ -150,7 +150,12 @@ std::string strategies_text(const Plan& plan) {
 /// "41+39" for stages of unlike length, "5×4+6" for runs of them; empty for equal ones, and where
 /// virtual stages divide the layers further.
 std::string cuts_text(const Plan& plan) {
-  if (plan.virtual_stages > 1) return "";
+  if (plan.virtual_stages > 1) {
+    const auto [least, most] = std::ranges::minmax(plan.stages, {}, &plan::Stage::layers);
+    return least.layers() == most.layers()
+               ? ""
+               : fmt::format(" ({} to {} layers)", least.layers(), most.layers());
+  }
   std::vector<std::pair<int, int>> runs;  // layers, stages
   for (const plan::Stage& stage : plan.stages) {
     if (runs.empty() || runs.back().first != stage.layers()) runs.emplace_back(stage.layers(), 0);
@@ -285,7 +290,7 @@ std::string percents(const costmodel::Band& band) {
 
 std::string describe_band(const Doubt& doubt, std::int64_t step_ps) {
   const auto at = [&](double share) { return show_time(std::llround(real(step_ps) * share)); };
-  return fmt::format("band: {} to {} ({}: {})", at(doubt.band.low), at(doubt.band.high),
+  return fmt::format("80 % band: {} to {} ({}: {})", at(doubt.band.low), at(doubt.band.high),
                      percents(doubt.band), doubt.uncertainty.source);
 }
 

@@ -49,11 +49,12 @@ class ExplanationReport {
       if (const std::optional<double> behind = behind_best(w))
         worst = std::max(worst.value_or(0), *behind);
     }
-    return worst ? text + fmt::format(
-                              "  on the machines 10 % other, wherever it fits, this plan is at "
-                              "most {:.1f} % behind the best plan known there\n",
-                              *worst)
-                 : text;
+    return worst
+               ? text + fmt::format(
+                            "  on machines that differ by 10 %, wherever it fits, this plan is at "
+                            "most {:.1f} % behind the best plan known there\n",
+                            *worst)
+               : text;
   }
 
  private:
@@ -325,7 +326,7 @@ class ExplanationReport {
   }
   std::string sensitivity() const {
     std::string text =
-        fmt::format("If the machine were 10 % other\n  {:<18} {:>11} {:>9} {:>11} {:>12}\n", "",
+        fmt::format("If the machine differed by 10 %\n  {:<18} {:>11} {:>9} {:>11} {:>12}\n", "",
                     "this plan", "change", "best plan", "behind best");
     for (const search::WhatIf& w : e_.what_ifs) {
       const std::string what = fmt::format("{} {:+} %", w.what, w.change_ppm / 10'000);
@@ -345,9 +346,9 @@ class ExplanationReport {
     const bool leads = e_.limits.fits() && plans_.first();
     const std::string who = leads ? "this plan leads A" : "A leads the next";
     const search::LeastSure& other = *e_.least_sure;
-    std::string text =
-        fmt::format("  {} by {}. Of {} draws of errors of the prices, the same for all plans,\n  ",
-                    who, plans_.shown(e_.gap_ps), costmodel::kDraws);
+    std::string text = fmt::format(
+        "  {} by {}\n  of {} draws of errors of the predictions, the same for all plans, ", who,
+        plans_.shown(e_.gap_ps), costmodel::kDraws);
     const double share = 100 * other.share_faster;
     switch (e_.stability) {
       case search::Stability::kCertain:

@@ -8,6 +8,7 @@ const differences = d => Object.entries(d).filter(([, ps]) => Math.abs(ps) > ste
 
 document.title = "Orrery: " + data.title;
 byId("title").textContent = data.title;
+byId("facts").textContent = data.facts;
 byId("plan").textContent = data.words;
 byId("summary").textContent = data.summary;
 byId("summary").style.whiteSpace = "pre-line";
@@ -19,7 +20,7 @@ figures([[time(ns(step)), "step time"], [size(memory.peak_bytes), "peak memory o
 const decided = data.decisions.filter(d => d.step_time_ps !== undefined).sort((a, b) => b.step_time_ps - a.step_time_ps), lacking = data.decisions.filter(d => d.step_time_ps === undefined);
 byId("undecided").textContent = lacking.map(d => d.made + " → " + d.otherwise + ": " + (d.shortfall_bytes > 0 ? "does not fit, needs " + size(d.shortfall_bytes) + " more" : "no such plan")).join("; ");
 const others = data.others.slice().sort((a, b) => a.step_time_ps - b.step_time_ps);
-byId("others-text").textContent = others.length ? "Fastest first; a bar is the step by its parts, the line this plan's step." : "None was compared.";
+byId("others-text").textContent = others.length ? "The fastest that decides each of these otherwise, and others that were simulated. Fastest first; a bar is the step by its parts, the line this plan's step." : "None was compared.";
 legend(byId("legend-parts"), parts.filter(p => [data].concat(others).some(o => o.parts_ps[p] > 0)).map(p => [partNames[p] || p, colours[p]]));
 function drawOthers() {
   const rows = [data].concat(others), box = byId("others"), row = 22, width = box.clientWidth, left = 74, right = 70, scale = Math.max(width - left - right, 0) / Math.max(...rows.map(r => r.step_time_ps));
@@ -42,11 +43,11 @@ tableOf(byId("others-table"), others, [["", r => r.letter], ["step", r => time(n
 byId("sure").textContent = data.sure.trim().replace(/\n +/g, "\n");
 byId("sure").style.whiteSpace = "pre-line";
 tableOf(byId("changes"), data.sensitivity.changes, [["machine", c => c.what + " " + share(c.change), true], ["this plan", c => c.step_time_ps > 0 ? time(ns(c.step_time_ps)) : "too big"],
-  ["best plan there", c => c.best && c.best.step_time_ps ? time(ns(c.best.step_time_ps)) : "none"], ["another plan is better", c => c.best_changes ? "yes" : "no", true]]);
+  ["best plan there", c => c.best && c.best.step_time_ps ? time(ns(c.best.step_time_ps)) : "none"], ["", c => c.step_time_ps > 0 ? (c.best_changes ? "another plan is faster" : "this plan is the fastest") : "this plan does not fit", true]]);
 
 redraw(() => {
   waterfall(byId("waterfall"), parts.map(p => [p, ns(data.parts_ps[p])]), ns(step));
-  bars(byId("decisions"), decided.map(d => ({name: d.made + " → " + d.otherwise, value: d.step_time_ps - step, text: share(d.step_time_ps / step - 1), tip: signed(d.step_time_ps - step) + " a step with\n" + d.best + "\n" + differences(d.difference_ps)})), "what each decision saves");
+  bars(byId("decisions"), decided.map(d => ({name: d.made + " → " + d.otherwise + (d.letter ? " (" + d.letter + ")" : ""), value: d.step_time_ps - step, text: share(d.step_time_ps / step - 1), tip: signed(d.step_time_ps - step) + " a step with\n" + d.best + "\n" + differences(d.difference_ps)})), "what each decision saves");
   drawOthers();
   bars(byId("improvements"), data.improvements.map(i => ({name: i.what, value: i.best_gain || 0, text: share(i.best_gain || 0) + (i.kept_gain === undefined || i.kept_gain === null ? "" : " (" + share(i.kept_gain) + ")"), colour: series[2], tip: i.what + "\nbest plan there: " + i.best})), "what would make it faster");
 });

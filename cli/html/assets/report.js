@@ -3,6 +3,7 @@
 const step = data.step_ns;
 byId("title").textContent = data.model + " on " + data.cluster + ": " + time(step) + " a step";
 document.title = "Orrery: " + byId("title").textContent;
+byId("facts").textContent = data.facts;
 byId("plan").textContent = data.plan;
 byId("scenario").textContent = data.scenario;
 if (data.scenario) byId("alike").textContent = "with the scenario its GPUs differ, and the one that computes longest is shown";
@@ -12,7 +13,7 @@ const worst = Math.max(...data.stages.map(s => s.peak));
 const fits = worst <= data.limit;
 figures([
   [time(step), "step time"], [percent(data.mfu), "MFU"], [grouped(data.tokens_per_s), "tokens / s"], [percent(data.bubble), "bubble, mean over GPUs"],
-  [percent(data.exposed), "exposed communication"], [size(worst), "peak memory of " + size(data.limit) + (fits ? "" : ": does not fit"), !fits]]);
+  [percent(data.exposed), "exposed communication, mean over GPUs"], [size(worst), "peak memory of " + size(data.limit) + (fits ? "" : ": does not fit"), !fits]]);
 
 // ---- where the step goes ----
 const used = data.parts.filter((_, i) => data.stages.some(s => s.parts[i] > 0));
@@ -23,7 +24,7 @@ let chosen = busiest;
 
 // Takes a click, or Enter, to choose stage i.
 function choice(i) {
-  const g = element("g", {class: i === chosen ? "choice chosen" : "choice", tabindex: 0, role: "button", "aria-label": "stage " + i});
+  const g = element("g", {class: i === chosen ? "choice chosen" : "choice", tabindex: 0, role: "button", "aria-label": "pp rank " + i});
   const choose = () => { chosen = i; draw(); };
   g.addEventListener("click", choose);
   g.addEventListener("keydown", e => { if (e.key === "Enter") choose(); });
@@ -35,26 +36,35 @@ function drawStages() {
   data.stages.forEach((s, i) => {
     const g = choice(i);
     g.appendChild(element("rect", {class: "back", x: 0, y: i * row, width, height: row}));
-    if (!many || i % 4 === 0 || i === chosen) g.appendChild(element("text", {x: left - 10, y: i * row + row / 2 + 4, "text-anchor": "end", class: i === chosen ? "" : "soft"}, "stage " + i));
+    if (!many || i % 4 === 0 || i === chosen) g.appendChild(element("text", {x: left - 10, y: i * row + row / 2 + 4, "text-anchor": "end", class: i === chosen ? "" : "soft"}, "pp rank " + i));
     let at = 0;
     data.parts.forEach((p, k) => {
       if (s.parts[k] <= 0) return;
       const bar = element("rect", {x: left + at * scale, y: i * row + 2, width: Math.max(s.parts[k] * scale, 0.5), height: row - 4, fill: colours[p]});
-      g.appendChild(withTip(bar, "stage " + i + "\n" + (partNames[p] || p) + ": " + time(s.parts[k]) + " (" + percent(s.parts[k] / step) + ")"));
+      g.appendChild(withTip(bar, "pp rank " + i + "\n" + (partNames[p] || p) + ": " + time(s.parts[k]) + " (" + percent(s.parts[k] / step) + ")"));
       at += s.parts[k];
     });
     svg.appendChild(g);
   });
   axis(svg, left, data.stages.length * row + 14, width - left - 10, 0, step);
 }
+// Round times of a window, some 80 pixels apart at least.
+function roundTimes(from, to, width) {
+  const raw = (to - from) / Math.max(width / 110, 2), unit = 10 ** Math.floor(Math.log10(raw)), by = [1, 2, 5, 10].find(m => m * unit >= raw) * unit, list = [];
+  for (let k = Math.ceil(from / by); k * by <= to; ++k) list.push(k * by);
+  return list;
+}
+// "7.5 s": four digits, none of them a zero at the end.
+const round = t => t === 0 ? "0" : time(t).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
 function axis(svg, left, y, width, from, to) {
-  const parts = width > 330 ? 4 : 2;
-  for (let k = 0; k <= parts; ++k)
-    svg.appendChild(element("text", {x: left + width * k / parts, y, "text-anchor": k === 0 ? "start" : k === parts ? "end" : "middle", class: "soft"}, k === 0 && from === 0 ? "0" : time(from + (to - from) * k / parts)));
+  for (const t of roundTimes(from, to, width)) {
+    const x = left + width * (t - from) / (to - from);
+    svg.appendChild(element("text", {x, y, "text-anchor": x < left + 20 ? "start" : x > left + width - 20 ? "end" : "middle", class: "soft"}, round(t)));
+  }
 }
 function drawWaterfall() {
   const s = data.stages[chosen];
-  byId("waterfall-title").textContent = "Stage " + chosen + (chosen === busiest ? ", which waits least" : "") + ": how its parts add up to the step";
+  byId("waterfall-title").textContent = "Pipeline rank " + chosen + (chosen === busiest ? ", which waits least" : "") + ": how its parts add up to the step";
   waterfall(byId("waterfall"), data.parts.map((p, k) => [p, s.parts[k]]), step);
 }
 
@@ -147,13 +157,13 @@ function drawTimeline() {
     before = lane.stage;
   });
   c.fillStyle = style("--soft");
-  const marks = width > 560 ? 5 : 2;
-  for (let k = 0; k <= marks; ++k) {
-    c.textAlign = k === 0 ? "left" : k === marks ? "right" : "center";
-    c.fillText(k === 0 && from === 0 ? "0" : time(from + (to - from) * k / marks), gutter + (width - gutter) * k / marks, height - 8);
+  for (const t of roundTimes(from, to, width - gutter)) {
+    const x = gutter + (width - gutter) * (t - from) / (to - from);
+    c.textAlign = x < gutter + 20 ? "left" : x > width - 20 ? "right" : "center";
+    c.fillText(round(t), x, height - 8);
   }
   c.textAlign = "left";
-  byId("window").textContent = "shows " + time(from) + " to " + time(to) + (to - from < step ? ", " + percent((to - from) / step) + " of the step" : "");
+  byId("window").textContent = to - from < step ? "shows " + time(from) + " to " + time(to) + ", " + percent((to - from) / step) + " of the step" : "";
 }
 function zoom(centre, factor) {
   const span = Math.min(Math.max((to - from) * factor, step / 1e5), step);
@@ -218,11 +228,11 @@ byId("whole").addEventListener("click", () => { from = 0; to = step; drawTimelin
 // ---- memory ----
 const memoryNames = data.categories.map(c => c === "optimizer" ? "optimizer states" : c === "data" ? "data buffers" : c);
 legend(byId("legend-memory"), memoryNames.map(c => [c, colours[c]]).concat(data.framework > 0 ? [["framework", colours.framework]] : []));
-byId("memory-text").textContent = "Bytes alive on a GPU of a stage: on the left over the step, on the right at the highest point in the order in which operations are issued, which is what must fit. " +
+byId("memory-text").textContent = "Bytes alive on a GPU of a pipeline rank: on the left over the step, on the right at the highest point in the order in which operations are issued, which is what must fit. " +
   "The dashed line is the limit, " + size(data.limit) + ".";
 function drawMemory() {
   const s = data.stages[chosen], left = 74, top = 8, width = byId("memory").clientWidth, height = 260, bottom = 26;
-  byId("memory-title").textContent = "Stage " + chosen + " over the step";
+  byId("memory-title").textContent = "Pipeline rank " + chosen + " over the step";
   const svg = svgIn(byId("memory"), width, height, "memory of the chosen stage over the step");
   const totals = s.memory.map(m => m.slice(1).reduce((a, b) => a + b, data.framework));
   const high = Math.max(...totals), top_of = Math.max(high * 1.08, high > 0.5 * data.limit ? data.limit * 1.05 : 0);
@@ -249,13 +259,13 @@ function drawPeaks() {
     const g = choice(i);
     g.appendChild(element("rect", {class: "back", x: 0, y: i * row, width, height: row}));
     if (!many || i % 4 === 0 || i === chosen) {
-      g.appendChild(element("text", {x: left - 10, y: i * row + row / 2 + 4, "text-anchor": "end", class: i === chosen ? "" : "soft"}, "stage " + i));
-      g.appendChild(element("text", {x: left + s.peak * scale + 6, y: i * row + row / 2 + 4, class: s.peak > data.limit ? "" : "soft"}, size(s.peak)));
+      g.appendChild(element("text", {x: left - 10, y: i * row + row / 2 + 4, "text-anchor": "end", class: i === chosen ? "" : "soft"}, "pp rank " + i));
+      g.appendChild(element("text", {x: left + top_of * scale + 8, y: i * row + row / 2 + 4, class: s.peak > data.limit ? "" : "soft"}, size(s.peak)));
     }
     let at = 0;
     [["framework", data.framework]].concat(memoryNames.map((c, k) => [c, s.at_peak[k]])).forEach(([name, bytes]) => {
       if (bytes <= 0) return;
-      g.appendChild(withTip(element("rect", {x: left + at * scale, y: i * row + 2, width: Math.max(bytes * scale, 0.5), height: row - 4, fill: colours[name]}), "stage " + i + ", " + name + ": " + size(bytes)));
+      g.appendChild(withTip(element("rect", {x: left + at * scale, y: i * row + 2, width: Math.max(bytes * scale, 0.5), height: row - 4, fill: colours[name]}), "pp rank " + i + ", " + name + ": " + size(bytes)));
       at += bytes;
     });
     svg.appendChild(g);

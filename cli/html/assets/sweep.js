@@ -121,8 +121,8 @@ function drawSpeed() {
   if (speed.lines.length > 1) legend(box, speed.lines.map(l => [l.name, l.colour]));
   chart(byId("speed"), speed.lines, {xs, logX, logY: hosts && logX, fromZero: !hosts, xName: name, yText: grouped, join: speed.numeric, guide: hosts ? (a, b) => a.y * b.x / a.x : undefined});
   const second = hosts && scales ? metrics.find(m => m.key === "efficiency") : metrics.find(m => m.key === "mfu");
-  byId("second-title").textContent = second.key === "mfu" ? "Model FLOPs utilisation" : "Efficiency: tokens a device, over those on the smallest cluster";
-  chart(byId("second"), linesAlong(axis, p => ({y: p[second.key]})).lines, {xs, logX, fromZero: true, xName: name, yText: percent, join: speed.numeric});
+  byId("second-title").textContent = second.key === "mfu" ? "Model FLOPs utilisation" : "Efficiency: tokens a device, over those of the smallest cluster of the same line";
+  chart(byId("second"), linesAlong(axis, p => ({y: p[second.key]})).lines, {xs, logX, fromZero: second.key === "mfu", xName: name, yText: percent, join: speed.numeric});
 }
 
 // ---- front ----

@@ -27,6 +27,7 @@
 #include "base/text.h"
 #include "executor/launch/board.h"
 #include "executor/launch/launch.h"
+#include "executor/launch/rendezvous.h"
 
 namespace orrery::executor {
 
@@ -126,13 +127,18 @@ std::vector<std::string> command_line(const std::string& mpirun, int ranks,
   return line;
 }
 
-void set_environment(int ranks, const std::filesystem::path& board) {
+base::Result<void> set_environment(int ranks, const std::filesystem::path& board) {
   const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
   const std::string threads = std::to_string(std::max(1U, cores / static_cast<unsigned>(ranks)));
   ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   ::setenv("OMP_NUM_THREADS", threads.c_str(), 1);
   ::setenv(kBoardVariable, board.c_str(), 1);
+  // of this job alone, whatever the shell has
+  TRY(const std::uint16_t port, free_port());
+  ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+  ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+  return {};
 }
 
 // In the child: never returns. Only what is safe after fork in a process that may have threads.
@@ -220,14 +226,14 @@ base::Result<int> launch_local(int ranks, const std::vector<std::string>& argume
   std::vector<char*> argv;
   for (std::string& word : line) argv.push_back(word.data());
   argv.push_back(nullptr);
+  TRY_VOID(set_environment(ranks, board));
   std::array<int, 2> ends;
   if (::pipe2(ends.data(), O_CLOEXEC) != 0)
     return base::fail(ErrorCode::kIo, "pipe: {}", std::strerror(errno));
-  set_environment(ranks, board);
   std::fflush(nullptr);
   const pid_t child = ::fork();
   if (child == 0) become(argv, ends[1]);
-  ::unsetenv(kBoardVariable);
+  for (const char* name : {kBoardVariable, "MASTER_ADDR", "MASTER_PORT"}) ::unsetenv(name);
   ::close(ends[1]);
   if (child < 0) return base::fail(ErrorCode::kIo, "fork: {}", std::strerror(errno));
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include <set>
+#include <tuple>
 
 #include "base/numbers.h"
 #include "executor/state/state.h"
@@ -40,7 +41,9 @@ base::Result<std::unique_ptr<Interpreter>> Interpreter::create(const plan::Progr
   std::unique_ptr<Interpreter> made(new Interpreter(program, communicator, data, site, options));
   TRY_VOID(made->compile());
   TRY_VOID(made->open_channels());
+  TRY_VOID(made->open_pairs());
   made->make_state();
+  if (made->streams_ != nullptr) TRY_VOID(made->streams_->finish());
   return made;
 }
 
@@ -51,6 +54,7 @@ Interpreter::Interpreter(const plan::Program& program, Communicator& communicato
       site_(site),
       class_(program.class_of(communicator.rank())),
       local_rank_(communicator.rank() - class_.first_rank),
+      streams_(communicator.streams()),
       instances_(program, class_),
       tensors_(instances_.size()),
       pending_(plan::kStreams),
@@ -77,6 +81,7 @@ base::Result<void> Interpreter::compile() {
     if (o.op->kind == plan::OpKind::kCompute) place(step);
     steps_.push_back(step);
   });
+  if (streams_ != nullptr) order_.emplace(program_, class_);
   return {};
 }
 
@@ -116,6 +121,39 @@ base::Result<void> Interpreter::open_channels() {
     TRY(channels_[group.raw()][as_index(stream)],
         channel_of(communicator_, program_.groups[group], stream));
   }
+  return {};
+}
+
+namespace {
+
+/// A direction between two ranks on a lane, the same to both; in this order they open it.
+using Pair = std::tuple<int, int, int>;  // lane, from, to
+
+}  // namespace
+
+base::Result<void> Interpreter::open_pairs() {
+  const int own = communicator_.rank();
+  std::set<Pair> pairs;
+  const auto add = [&](int lane, int peer, bool sends) {
+    if (peer != own) pairs.emplace(lane, sends ? own : peer, sends ? peer : own);
+  };
+  for (const Step& step : steps_) {
+    const plan::Op& op = *step.op;
+    const int lane = lane_of(op.stream);
+    for (const plan::Leg& leg : op.legs) add(lane, own + leg.peer_offset, leg.send);
+    if (op.redistribution)
+      redistributors_.at(*op.redistribution).each_peer([&](int peer, bool sends) {
+        add(lane, peer, sends);
+      });
+    if (op.senders.empty()) continue;
+    const plan::Group& group = program_.groups[op.group];
+    const int base = group.base(own), index = group.index(own);
+    for (int to = 0; to < group.size; ++to)
+      if (op.senders[as_index(to)] == index) add(lane, group.member(base, to), true);
+    add(lane, group.member(base, op.senders[as_index(index)]), false);
+  }
+  for (const auto& [lane, from, to] : pairs)
+    TRY_VOID(communicator_.open_pair(from == own ? to : from, lane, from == own));
   return {};
 }
 

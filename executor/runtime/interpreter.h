@@ -8,13 +8,20 @@
 /// polled, because MPI moves data only inside its calls. No deadlock for a Program that passes
 /// plan::check: a send never blocks the rank that posts it before its peer could have reached the
 /// one before it on the same stream.
+///
+/// Over a transport that issues and goes on (transport/streams.h) nothing blocks here: every
+/// operation is issued on the device stream of its Program stream, behind the marks of what it
+/// depends on, and the host waits at the end of the step.
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "base/numbers.h"
 #include "base/result.h"
 #include "executor/runtime/site.h"
+#include "executor/runtime/stream_order.h"
 #include "executor/segments/segments.h"
 #include "executor/state/data.h"
 #include "executor/transport/redistribution.h"
@@ -22,6 +29,13 @@
 #include "plan/program/trace.h"
 
 namespace orrery::executor {
+
+/// Of a stream's transfers: the two streams of a pipeline direction are the two ends of one lane.
+constexpr int lane_of(plan::Stream s) {
+  if (s == plan::Stream::kForwardReceive) return as_int(plan::Stream::kForwardSend);
+  if (s == plan::Stream::kBackwardReceive) return as_int(plan::Stream::kBackwardSend);
+  return as_int(s);
+}
 
 class Interpreter {
  public:
@@ -60,10 +74,14 @@ class Interpreter {
   /// Of the owned part of a unit's flat storage, where a buffer of `elements` is that part.
   [[nodiscard]] std::int64_t shard_begin(plan::UnitId unit, std::int64_t elements) const;
   base::Result<void> open_channels();
+  base::Result<void> open_pairs();
   void make_state();
   at::Tensor make_persistent(const plan::BufferDecl& decl, std::int64_t layer, bool parameters);
   [[nodiscard]] at::Tensor& tensor(const plan::BufferRef& ref, const Step& step);
-  base::Result<void> run(const Step& step);
+  base::Result<void> run(std::size_t number, bool record);
+  base::Result<void> begin(std::size_t number);
+  base::Result<void> perform(const Step& step);
+  base::Result<void> end(std::size_t number);
   base::Result<void> compute(const Step& step);
   base::Result<void> collective(const Step& step);
   base::Result<void> redistribution(const Step& step);
@@ -87,6 +105,8 @@ class Interpreter {
   int local_rank_ = 0;
 
   std::vector<Step> steps_;
+  Streams* streams_ = nullptr;  // of the transport; null: its calls have ended when they return
+  std::optional<StreamOrder> order_;  // with streams
   plan::InstanceMap instances_;
   std::vector<at::Tensor> tensors_;  // by instance; undefined when not alive
   at::Tensor loss_;                  // updated by kLoss, zeroed by the Program

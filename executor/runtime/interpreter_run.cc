@@ -1,9 +1,9 @@
 #include <c10/core/InferenceMode.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "executor/runtime/guarded.h"
 #include "executor/runtime/interpreter.h"
 #include "executor/transport/all_to_all.h"
 #include "model/segment.h"
@@ -31,34 +31,77 @@ base::Result<void> Interpreter::step(std::int64_t index, bool record) {
   live_bytes_.clear();
   marks_.clear();
   if (record) marks_.mark();
-  for (const Step& s : steps_) {
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const Step& s = steps_[i];
     site_.board.operation(static_cast<std::int32_t>(index), s.layer, s.micro_batch, s.op->name);
-    if (record) marks_.mark();
-    base::Result<void> done;
-    try {
-      done = run(s);
-    } catch (const c10::Error& error) {
-      done = base::fail(ErrorCode::kDevice, "{}", error.what_without_backtrace());
-    } catch (const std::bad_alloc&) {
-      done = base::fail(ErrorCode::kDevice, "out of memory");
+    communicator_.at({.rank = communicator_.rank(),
+                      .stage = class_.stage,
+                      .step = index,
+                      .layer = s.layer,
+                      .micro_batch = s.micro_batch,
+                      .operation = s.op->name});
+    if (auto done = guarded([&] { return run(i, record); }); !done) {
+      // what another rank failed of is the cause, not what came of it here
+      TRY_VOID(communicator_.healthy());
+      return base::fail(located(std::move(done).error(), s));
     }
-    if (!done) return base::fail(located(std::move(done).error(), s));
-    if (!record) continue;
-    marks_.mark();
-    record_span(s);
+    if (record) record_span(s);
   }
+  if (streams_ != nullptr) TRY_VOID(streams_->finish());
   for (int s = 0; s < plan::kStreams; ++s) TRY_VOID(drain(static_cast<Stream>(s)));
+  TRY_VOID(communicator_.healthy());
+  communicator_.at({.rank = communicator_.rank(), .stage = class_.stage});
   if (record) finish_record();
   return {};
 }
 
-base::Result<void> Interpreter::run(const Step& step) {
-  TRY_VOID(drain(step.op->stream));
-  TRY_VOID(poll());
+base::Result<void> Interpreter::run(std::size_t number, bool record) {
+  const Step& step = steps_[number];
+  TRY_VOID(begin(number));
+  if (record) marks_.mark();
+  TRY_VOID(perform(step));
+  TRY_VOID(end(number));
+  if (record) marks_.mark();
+  return {};
+}
+
+namespace {
+
+/// Whether LibTorch works on tensors in an operation, beside the transport or instead of it.
+bool computes(const plan::Op& op) {
+  if (op.kind != OpKind::kCollective) return op.kind == OpKind::kCompute;
+  return op.dim != 0 || op.pieces > 1 || op.collective == Collective::kAllToAll ||
+         op.redistribution.has_value() || !op.senders.empty();
+}
+
+}  // namespace
+
+base::Result<void> Interpreter::begin(std::size_t number) {
+  const plan::Op& op = *steps_[number].op;
+  if (streams_ == nullptr) {
+    TRY_VOID(drain(op.stream));
+    return poll();
+  }
+  TRY_VOID(communicator_.healthy());
+  return streams_->enter(op.stream, order_->before(number), computes(op));
+}
+
+base::Result<void> Interpreter::perform(const Step& step) {
   switch (step.op->kind) {
-    case OpKind::kCompute: TRY_VOID(compute(step)); break;
-    case OpKind::kCollective: TRY_VOID(collective(step)); break;
-    case OpKind::kExchange: TRY_VOID(exchange(step)); break;
+    case OpKind::kCompute: return compute(step);
+    case OpKind::kCollective: return collective(step);
+    case OpKind::kExchange: return exchange(step);
+  }
+  return {};
+}
+
+base::Result<void> Interpreter::end(std::size_t number) {
+  const Step& step = steps_[number];
+  if (streams_ != nullptr) {
+    order_->each_shared(number, [&](const plan::BufferRef& ref) {
+      if (const at::Tensor& t = tensor(ref, step); t.defined()) streams_->uses(t);
+    });
+    if (order_->awaited(number)) TRY_VOID(streams_->mark(step.op->stream, as_u32(number)));
   }
   for (const plan::BufferRef& ref : step.op->frees) tensor(ref, step).reset();
   return {};
@@ -235,12 +278,6 @@ base::Result<void> Interpreter::collective(const Step& step) {
 
 base::Result<void> Interpreter::exchange(const Step& step) {
   const plan::Op& op = *step.op;
-  // The two streams of a pipeline direction are the two ends of one lane.
-  const auto lane = [](Stream s) {
-    if (s == Stream::kForwardReceive) return as_int(Stream::kForwardSend);
-    if (s == Stream::kBackwardReceive) return as_int(Stream::kBackwardSend);
-    return as_int(s);
-  };
   std::vector<TransferLeg> legs;
   bool receives = false;
   for (const plan::Leg& leg : op.legs) {
@@ -254,7 +291,7 @@ base::Result<void> Interpreter::exchange(const Step& step) {
     }
     legs.push_back({.send = leg.send,
                     .peer = communicator_.rank() + leg.peer_offset,
-                    .lane = lane(op.stream),
+                    .lane = lane_of(op.stream),
                     .tensor = t});
   }
   TRY(std::unique_ptr<Transfer> transfer, communicator_.post(std::move(legs)));

@@ -5,9 +5,11 @@
 #include <cstdlib>
 #include <optional>
 
+#include "executor/runtime/guarded.h"
 #include "executor/runtime/interpreter.h"
 #include "executor/runtime/report.h"
 #include "executor/runtime/site.h"
+#include "plan/program/memory.h"
 
 namespace orrery::executor {
 
@@ -117,6 +119,7 @@ base::Result<RunReport> train(Session& s, const Hooks& hooks) {
 
 /// A rank that failed alone takes the others with it: they would wait for it for ever.
 [[noreturn]] void fail_alone(Site& site, const base::Diagnostics& diagnostics) {
+  site.communicator->report(diagnostics);
   site.board.fail(diagnostics);
   if (!site.board.attached()) {
     fmt::print(stderr, "rank {} failed:\n{}\n", site.communicator->rank(),
@@ -124,6 +127,24 @@ base::Result<RunReport> train(Session& s, const Hooks& hooks) {
     std::fflush(stderr);
   }
   leave(site, diagnostics);
+}
+
+/// What the plan needs beside the message that there was not enough.
+base::Diagnostics with_memory(base::Diagnostics diagnostics, const plan::Program& program,
+                              const Site& site) {
+  base::Diagnostic& first = diagnostics.front();
+  if (first.message.find(kOutOfMemory) == std::string::npos) return diagnostics;
+  const int rank = site.communicator->rank();
+  const plan::RankClass& own = program.class_of(rank);
+  const plan::StaticMemory memory = plan::static_memory(program, own);
+  const auto shown = [](std::int64_t bytes) { return base::to_string(base::Bytes(real(bytes))); };
+  first.notes.push_back(fmt::format("the plan states a peak of {} on rank {} (stage {}):",
+                                    shown(memory.peak_bytes), rank, own.stage));
+  for (int c = 0; c < plan::kBufferCategories; ++c)
+    if (const std::int64_t bytes = memory.at_peak[as_index(c)]; bytes > 0)
+      first.notes.push_back(fmt::format(
+          "  {:<13} {}", plan::to_string(static_cast<plan::BufferCategory>(c)), shown(bytes)));
+  return diagnostics;
 }
 
 }  // namespace
@@ -135,7 +156,7 @@ base::Result<Site> open_site(const std::string& device, const std::string& backe
   TRY(const c10::Device opened, open_device(device_name, launch.local_rank));
   CountingAllocator& allocator = install_cpu_allocator();
   TRY(std::unique_ptr<Communicator> communicator,
-      make_communicator(transport, launch, ranks > 0 ? ranks : launch.world_size));
+      make_communicator(transport, launch, ranks > 0 ? ranks : launch.world_size, opened));
   const bool together = communicator->world_size() > 1 && transport != "stub";
   Board board = Board::attach(communicator->rank());
   return Site{opened, std::move(communicator), std::move(board), allocator, together};
@@ -150,15 +171,16 @@ base::Result<RunReport> train_at(Site& site, const plan::Program& program,
     if (site.board.attached()) leave(site, ready.error());  // the launcher speaks for all
     return base::fail(ready.error());
   }
-  auto made = Interpreter::create(program, *site.communicator, *s.data, site, options);
-  if (!made) {
-    if (site.together) fail_alone(site, made.error());
-    return base::fail(made.error());
-  }
-  s.interpreter = *std::move(made);
-  base::Result<RunReport> report = train(s, hooks);
-  if (!report && site.together) fail_alone(site, report.error());
-  return report;
+  site.communicator->when_stuck([&site](const base::Diagnostics& why) { fail_alone(site, why); });
+  base::Result<RunReport> report = guarded([&]() -> base::Result<RunReport> {
+    TRY(s.interpreter, Interpreter::create(program, *site.communicator, *s.data, site, options));
+    return train(s, hooks);
+  });
+  site.communicator->when_stuck({});
+  if (report) return report;
+  const base::Diagnostics failed = with_memory(report.error(), program, site);
+  if (site.together) fail_alone(site, failed);
+  return base::fail(failed);
 }
 
 base::Result<RunReport> run(const plan::Program& program, const RunOptions& options,

@@ -21,6 +21,9 @@ void cuda_reset_peak(int) { ORRERY_CHECK(false, "no CUDA in this build"); }
 void cuda_synchronize(int) { ORRERY_CHECK(false, "no CUDA in this build"); }
 AcceleratorName cuda_name(int) { ORRERY_CHECK(false, "no CUDA in this build"); }
 std::int64_t cuda_framework_bytes(int) { ORRERY_CHECK(false, "no CUDA in this build"); }
+void* cuda_current_stream(int) { ORRERY_CHECK(false, "no CUDA in this build"); }
+void cuda_set_stream(int, void*) { ORRERY_CHECK(false, "no CUDA in this build"); }
+void cuda_record_stream(const at::Tensor&, void*) { ORRERY_CHECK(false, "no CUDA in this build"); }
 #endif
 
 base::Result<std::string> resolve_device(const std::string& device, const std::string& backend) {
@@ -39,14 +42,18 @@ base::Result<std::string> resolve_device(const std::string& device, const std::s
 #endif
 }
 
+base::Result<int> device_index(int local_rank, int visible) {
+  if (visible == 1) return 0;
+  if (local_rank < visible) return local_rank;
+  return base::fail(ErrorCode::kDevice, "local rank {} has no CUDA device: {} are visible",
+                    local_rank, visible);
+}
+
 base::Result<c10::Device> open_device(const std::string& device, int local_rank) {
   if (device == "cpu") return c10::Device(c10::kCPU);
-  if (local_rank >= cuda_device_count()) {
-    return base::fail(ErrorCode::kDevice, "local rank {} has no CUDA device: {} are visible",
-                      local_rank, cuda_device_count());
-  }
-  cuda_open(local_rank);
-  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
+  TRY(const int index, device_index(local_rank, cuda_device_count()));
+  cuda_open(index);
+  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
 }
 
 DeviceMemory::DeviceMemory(CountingAllocator& cpu, c10::Device device)

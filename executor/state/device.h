@@ -11,11 +11,18 @@
 #include "base/result.h"
 #include "executor/state/allocator.h"
 
+namespace at {
+class Tensor;
+}
+
 namespace orrery::executor {
 
 /// "cpu" or "cuda"; "auto" is cuda where this build and machine have it and the backend moves CUDA
 /// tensors, else cpu. Errors: kBadValue for another name, kMissingFeature, kDevice.
 base::Result<std::string> resolve_device(const std::string& device, const std::string& backend);
+/// Which of `visible` devices a rank takes: its own, or the only one, where its launcher shows it
+/// one alone. Error: kDevice.
+base::Result<int> device_index(int local_rank, int visible);
 /// Device of a rank; makes it current.
 base::Result<c10::Device> open_device(const std::string& device, int local_rank);
 
@@ -81,5 +88,10 @@ void cuda_reset_peak(int index);
 void cuda_synchronize(int index);
 AcceleratorName cuda_name(int index);
 std::int64_t cuda_framework_bytes(int index);
+// Streams are cudaStream_t.
+void* cuda_current_stream(int index);
+void cuda_set_stream(int index, void* stream);
+/// The memory of a CUDA tensor is not handed out again before the stream has passed its uses there.
+void cuda_record_stream(const at::Tensor& tensor, void* stream);
 
 }  // namespace orrery::executor

@@ -1,8 +1,10 @@
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -60,6 +62,19 @@ std::int64_t cuda_framework_bytes(int index) {
   if (cudaMemGetInfo(&available, &total) != cudaSuccess) return 0;
   return static_cast<std::int64_t>(total - available) -
          stats_of(index).reserved_bytes[kAll].current;
+}
+
+void* cuda_current_stream(int index) {
+  return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(index)).stream();
+}
+void cuda_set_stream(int index, void* stream) {
+  c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromExternal(
+      static_cast<cudaStream_t>(stream), static_cast<c10::DeviceIndex>(index)));
+}
+void cuda_record_stream(const at::Tensor& tensor, void* stream) {
+  c10::cuda::CUDACachingAllocator::recordStream(
+      tensor.storage().data_ptr(),
+      c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(stream), tensor.device().index()));
 }
 
 AcceleratorName cuda_name(int index) {

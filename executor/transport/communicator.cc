@@ -16,26 +16,22 @@ using Made = base::Result<std::unique_ptr<Communicator>>;
 // A rank is given by what launched it; self and stub need nothing.
 struct Backend {
   std::string_view name;
-  Made (*make)(const Launch&, int world_size);
+  Made (*make)(const Launch&, int world_size, c10::Device);
 };
 
-Made make_self(const Launch&, int) { return make_self_communicator(); }
-Made make_stub(const Launch& launch, int world_size) {
+Made make_self(const Launch&, int, c10::Device) { return make_self_communicator(); }
+Made make_stub(const Launch& launch, int world_size, c10::Device) {
   return make_stub_communicator(launch.rank, world_size);
 }
-Made make_mpi([[maybe_unused]] const Launch& launch, int) {
+Made make_mpi(const Launch&, int, c10::Device) {
 #ifdef ORRERY_HAS_MPI
   return make_mpi_communicator();
 #else
   return base::fail(ErrorCode::kMissingFeature, "this build of orrery has no MPI");
 #endif
 }
-Made make_nccl([[maybe_unused]] const Launch& launch, int) {
-#ifdef ORRERY_HAS_NCCL
-  return make_nccl_communicator(launch);
-#else
-  return base::fail(ErrorCode::kMissingFeature, "this build of orrery has no NCCL");
-#endif
+Made make_nccl(const Launch& launch, int, c10::Device device) {
+  return make_nccl_communicator(launch, device);
 }
 
 constexpr std::array kBackends = {Backend{"self", make_self}, Backend{"mpi", make_mpi},
@@ -58,10 +54,11 @@ std::string resolve_backend(const std::string& backend, const std::string& devic
   return device == "cuda" ? "nccl" : "mpi";
 }
 
-Made make_communicator(const std::string& backend, const Launch& launch, int world_size) {
+Made make_communicator(const std::string& backend, const Launch& launch, int world_size,
+                       c10::Device device) {
   std::vector<std::string> names;
   for (const Backend& b : kBackends) {
-    if (b.name == backend) return b.make(launch, world_size);
+    if (b.name == backend) return b.make(launch, world_size, device);
     names.emplace_back(b.name);
   }
   return base::fail(base::make_error(ErrorCode::kBadValue, "unknown backend '{}'", backend)

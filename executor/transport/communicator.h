@@ -3,18 +3,21 @@
 ///
 ///   self   one process alone; every group has one rank
 ///   mpi    CPU tensors over MPI
-///   nccl   CUDA tensors, one NCCL communicator and CUDA stream per channel
+///   nccl   CUDA tensors, one NCCL communicator per channel, one CUDA stream per Program stream
 ///   stub   one process plays any rank of any plan: communication costs nothing, and what would
 ///          arrive is made up (an all-gather repeats the own part, a receive is noise), so that
 ///          compute times and memory of a large plan can be measured on one device
 ///
 /// One thread. Collectives are blocking for the caller's program order: when a call returns,
-/// tensors may be read or written (on CUDA: by work issued afterwards on the current stream). All
+/// tensors may be read or written (on CUDA: by work issued afterwards on the current stream, which
+/// streams() chooses). All
 /// ranks of a channel make the same calls in the same order. Tensors are dense; `whole` and `part`
 /// obey whole.size(dim) = group size * part.size(dim), and `part` may be the caller's own slot of
 /// `whole` (dim 0). Errors: kCollective.
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,6 +25,8 @@
 
 #include "base/result.h"
 #include "executor/launch/launch.h"
+#include "executor/transport/place.h"
+#include "executor/transport/streams.h"
 #include "plan/program/program.h"
 
 namespace orrery::executor {
@@ -77,8 +82,24 @@ class Communicator {
   virtual base::Result<void> broadcast(const Channel& channel, at::Tensor& tensor,
                                        int root_index) = 0;
 
+  /// Makes ready what posts of a lane to (or from) a peer need, so that none of them stops for it.
+  /// Ranks that share several ask for them in the same order.
+  virtual base::Result<void> open_pair(int /*peer*/, int /*lane*/, bool /*sends*/) { return {}; }
   /// Posts all legs at once.
   virtual base::Result<std::unique_ptr<Transfer>> post(std::vector<TransferLeg> legs) = 0;
+
+  /// Of a transport that issues and goes on; null: every call has ended when it returns.
+  virtual Streams* streams() { return nullptr; }
+
+  /// Where the rank stands from now on.
+  virtual void at(const Place&) {}
+  /// The failure of the job, once some rank has failed and this one knows.
+  virtual base::Result<void> healthy() { return {}; }
+  /// This rank has failed: the others are to know why.
+  virtual void report(const base::Diagnostics&) {}
+  /// Called from another thread when this rank does not come out of a wait although the job has
+  /// failed.
+  virtual void when_stuck(std::function<void(const base::Diagnostics&)>) {}
 
   // Over the world.
   virtual base::Result<void> barrier() = 0;
@@ -112,13 +133,18 @@ std::string resolve_backend(const std::string& backend, const std::string& devic
 /// Makes a transport by name. `world_size` is that of the Program: `stub` plays `launch.rank` of
 /// it. Errors: kBadValue for an unknown name (with "did you mean"), kMissingFeature for one this
 /// build lacks, kCollective when it does not start.
-base::Result<std::unique_ptr<Communicator>> make_communicator(const std::string& backend,
-                                                              const Launch& launch, int world_size);
+base::Result<std::unique_ptr<Communicator>> make_communicator(
+    const std::string& backend, const Launch& launch, int world_size,
+    c10::Device device = c10::Device(c10::kCPU));
 
 // One per file communicator_<name>.cc.
 std::unique_ptr<Communicator> make_self_communicator();
 std::unique_ptr<Communicator> make_stub_communicator(int rank, int world_size);
 base::Result<std::unique_ptr<Communicator>> make_mpi_communicator();
-base::Result<std::unique_ptr<Communicator>> make_nccl_communicator(const Launch& launch);
+/// Of tensors on `device`. communicator_nccl.cc, or nccl_absent.cc in a build without NCCL.
+base::Result<std::unique_ptr<Communicator>> make_nccl_communicator(const Launch& launch,
+                                                                   c10::Device device);
+/// "host:port" of rank 0, the same on all ranks of MPI's world.
+base::Result<std::string> mpi_rendezvous();
 
 }  // namespace orrery::executor

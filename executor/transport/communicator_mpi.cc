@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/numbers.h"
+#include "executor/launch/rendezvous.h"
 #include "executor/state/tensor.h"
 #include "executor/transport/communicator.h"
 
@@ -176,19 +177,23 @@ std::vector<Chunk> chunks_of(const Slots& slots, int group, std::int64_t chunk_e
   return chunks;
 }
 
+// Once per process, as MPI demands, however it ends.
+base::Result<void> start_mpi() {
+  int initialised = 0;
+  MPI_Initialized(&initialised);
+  if (initialised != 0) return {};
+  int provided = 0;
+  TRY_VOID(
+      check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread"));
+  std::atexit([] { MPI_Finalize(); });
+  std::at_quick_exit([] { MPI_Finalize(); });
+  return {};
+}
+
 class MpiCommunicator final : public Communicator {
  public:
   base::Result<void> start() {
-    int initialised = 0;
-    MPI_Initialized(&initialised);
-    if (initialised == 0) {
-      int provided = 0;
-      TRY_VOID(check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided),
-                     "MPI_Init_thread"));
-      // Once per process, as MPI demands, however it ends.
-      std::atexit([] { MPI_Finalize(); });
-      std::at_quick_exit([] { MPI_Finalize(); });
-    }
+    TRY_VOID(start_mpi());
     TRY_VOID(check(MPI_Comm_dup(MPI_COMM_WORLD, &world_), "MPI_Comm_dup"));
     TRY_VOID(check(MPI_Comm_dup(world_, &exchange_), "MPI_Comm_dup"));
     for (const MPI_Comm comm : {world_, exchange_})
@@ -371,6 +376,25 @@ class MpiCommunicator final : public Communicator {
 };
 
 }  // namespace
+
+base::Result<std::string> mpi_rendezvous() {
+  TRY_VOID(start_mpi());
+  std::array<char, MPI_MAX_PROCESSOR_NAME + 8> text{};
+  int rank = 0, length = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (rank == 0) {
+    TRY_VOID(check(MPI_Get_processor_name(text.data(), &length), "MPI_Get_processor_name"));
+    const base::Result<std::uint16_t> port = free_port();
+    const std::string tail = ":" + (port ? std::to_string(*port) : "");
+    tail.copy(text.data() + length, tail.size());
+  }
+  TRY_VOID(
+      check(MPI_Bcast(text.data(), as_int(text.size()), MPI_CHAR, 0, MPI_COMM_WORLD), "MPI_Bcast"));
+  std::string found = text.data();
+  if (found.ends_with(':'))
+    return base::fail(ErrorCode::kCollective, "rank 0 finds no free port to meet at");
+  return found;
+}
 
 base::Result<std::unique_ptr<Communicator>> make_mpi_communicator() {
   auto made = std::make_unique<MpiCommunicator>();

@@ -1,42 +1,34 @@
-/// CUDA tensors over NCCL: one communicator and one CUDA stream per channel, and one of each for
-/// exchanges.
+/// CUDA tensors over NCCL: one communicator per channel, and for exchanges one per pair of ranks,
+/// lane and direction. With one for both directions, two ranks that each send before they receive
+/// (interleaved stages) would wait for each other as soon as messages exceed NCCL's buffers.
 ///
-/// Before an operation its stream waits for the current stream (operands are ready), after it the
-/// current stream waits for it (results may be used): a rank's operations stay in program order,
-/// and communication overlaps only what the caller issued before. Tensors are recorded on the
-/// stream, so that their memory is not handed out again too early.
+/// Operations are issued on the current stream of CudaStreams and left; results may be used by what
+/// is issued on it afterwards. The legs of one exchange run beside each other on streams of their
+/// own, between what the current stream has before and after. A watchdog sees that nothing waits
+/// for ever.
 #include <ATen/ops/empty.h>
-#include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-#include <cuda_runtime_api.h>
-#include <nccl.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <utility>
 
 #include "base/numbers.h"
+#include "base/text.h"
+#include "executor/launch/rendezvous.h"
 #include "executor/state/tensor.h"
+#include "executor/transport/checks_nccl.h"
 #include "executor/transport/communicator.h"
 #include "executor/transport/store.h"
+#include "executor/transport/streams_nccl.h"
+#include "executor/transport/watchdog_nccl.h"
 
 namespace orrery::executor {
 
 using base::ErrorCode;
 
 namespace {
-
-base::Result<void> check(ncclResult_t code, const char* what) {
-  if (code == ncclSuccess) return {};
-  return base::fail(ErrorCode::kCollective, "{}: {} ({})", what, ncclGetErrorString(code),
-                    ncclGetLastError(nullptr));
-}
-base::Result<void> check(cudaError_t code, const char* what) {
-  if (code == cudaSuccess) return {};
-  return base::fail(ErrorCode::kDevice, "{}: {}", what, cudaGetErrorString(code));
-}
 
 ncclDataType_t type_of(const at::Tensor& tensor) {
   switch (dtype_of(tensor)) {
@@ -49,70 +41,36 @@ ncclDataType_t type_of(const at::Tensor& tensor) {
 }
 std::size_t count_of(const at::Tensor& tensor) { return as_index(tensor.numel()); }
 
-/// One communicator with its stream, and the two waits around each operation.
-class Line {
- public:
-  Line(ncclComm_t comm, c10::cuda::CUDAStream stream) : comm_(comm), stream_(stream) {
-    cudaEventCreateWithFlags(&event_, cudaEventDisableTiming);
-  }
-  ~Line() {
-    cudaEventDestroy(event_);
-    ncclCommDestroy(comm_);
-  }
-  Line(const Line&) = delete;
-  Line& operator=(const Line&) = delete;
-
-  [[nodiscard]] ncclComm_t comm() const { return comm_; }
-  [[nodiscard]] cudaStream_t stream() const { return stream_.stream(); }
-
-  base::Result<void> begin(std::initializer_list<at::Tensor> tensors) {
-    for (const at::Tensor& t : tensors)
-      c10::cuda::CUDACachingAllocator::recordStream(t.storage().data_ptr(), stream_);
-    TRY_VOID(check(cudaEventRecord(event_, c10::cuda::getCurrentCUDAStream().stream()), "event"));
-    return check(cudaStreamWaitEvent(stream(), event_, 0), "event");
-  }
-  base::Result<void> end() {
-    TRY_VOID(check(cudaEventRecord(event_, stream()), "event"));
-    return check(cudaStreamWaitEvent(c10::cuda::getCurrentCUDAStream().stream(), event_, 0),
-                 "event");
-  }
-
- private:
-  ncclComm_t comm_;
-  c10::cuda::CUDAStream stream_;
-  cudaEvent_t event_{};
+/// A communicator; for a direction between two ranks also the stream that its legs run on beside
+/// others, and the events that order it.
+struct Line {
+  ncclComm_t comm = nullptr;
+  cudaStream_t side = nullptr;
+  cudaEvent_t before = nullptr, after = nullptr;
 };
 
-/// Ends when the stream has passed the event.
-class NcclTransfer final : public Transfer {
+/// Nothing is left to do: the stream of the operation orders what follows.
+class IssuedTransfer final : public Transfer {
  public:
-  NcclTransfer(std::vector<TransferLeg> legs, cudaStream_t stream) : legs_(std::move(legs)) {
-    cudaEventCreateWithFlags(&event_, cudaEventDisableTiming);
-    cudaEventRecord(event_, stream);
-  }
-  ~NcclTransfer() override { cudaEventDestroy(event_); }
-  base::Result<bool> test() override {
-    const cudaError_t code = cudaEventQuery(event_);
-    if (code == cudaErrorNotReady) return false;
-    TRY_VOID(check(code, "transfer"));
-    return true;
-  }
-  base::Result<void> wait() override {
-    return check(cudaStreamWaitEvent(c10::cuda::getCurrentCUDAStream().stream(), event_, 0),
-                 "transfer");
-  }
-
- private:
-  std::vector<TransferLeg> legs_;
-  cudaEvent_t event_{};
+  base::Result<bool> test() override { return true; }
+  base::Result<void> wait() override { return {}; }
 };
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(const Launch& launch, Store store)
-      : store_(std::move(store)), device_(c10::cuda::current_device()) {
+  NcclCommunicator(const Launch& launch, Store store, std::unique_ptr<CudaStreams> streams,
+                   std::unique_ptr<Watchdog> watchdog)
+      : store_(std::move(store)), streams_(std::move(streams)), watchdog_(std::move(watchdog)) {
     rank_ = launch.rank;
     world_size_ = launch.world_size;
+  }
+  ~NcclCommunicator() override {
+    const bool healthy = watchdog_->healthy().has_value();
+    if (healthy) leave_together();
+    watchdog_.reset();
+    if (!healthy) return;  // aborted; the process ends
+    for (const Line& line : lines_) close(line);
+    for (const auto& [key, line] : pairs_) close(line);
   }
 
   base::Result<Channel> channel(std::span<const int> ranks, plan::Stream stream) override {
@@ -124,17 +82,29 @@ class NcclCommunicator final : public Communicator {
       c.id = known->second;
       return c;
     }
-    TRY(std::unique_ptr<Line> line, open_line(key, c.index, c.size));
+    TRY(const Line line, open_line(key, {ranks.begin(), ranks.end()}));
     c.id = as_int(lines_.size());
-    lines_.push_back(std::move(line));
+    lines_.push_back(line);
     known_.emplace(key, c.id);
     return c;
   }
+  base::Result<void> open_pair(int peer, int lane, bool sends) override {
+    TRY_VOID(pair_line(peer, lane, sends));
+    return {};
+  }
+
+  Streams* streams() override { return streams_.get(); }
+  void at(const Place& place) override { watchdog_->at(place); }
+  void report(const base::Diagnostics& diagnostics) override { watchdog_->report(diagnostics); }
+  void when_stuck(std::function<void(const base::Diagnostics&)> stuck) override {
+    watchdog_->when_stuck(std::move(stuck));
+  }
+  base::Result<void> healthy() override { return watchdog_->healthy(); }
 
   base::Result<void> all_reduce(const Channel& c, at::Tensor& t, plan::Reduce reduce) override {
-    return on(c, "all_reduce", {t}, [&](Line& l) {
+    return on(c, "all_reduce", {t}, [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclAllReduce(t.const_data_ptr(), t.mutable_data_ptr(), count_of(t), type_of(t),
-                           reduce == plan::Reduce::kSum ? ncclSum : ncclMax, l.comm(), l.stream());
+                           reduce == plan::Reduce::kSum ? ncclSum : ncclMax, comm, stream);
     });
   }
   base::Result<void> all_gather(const Channel& c, const at::Tensor& part, at::Tensor& whole,
@@ -143,9 +113,9 @@ class NcclCommunicator final : public Communicator {
     // NCCL gathers along dimension 0: another dimension goes through a packed copy.
     at::Tensor packed =
         slots.outer == 1 ? whole : at::empty({c.size, slots.outer, slots.inner}, whole.options());
-    TRY_VOID(on(c, "all_gather", {part, packed}, [&](Line& l) {
+    TRY_VOID(on(c, "all_gather", {part, packed}, [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclAllGather(part.const_data_ptr(), packed.mutable_data_ptr(), count_of(part),
-                           type_of(part), l.comm(), l.stream());
+                           type_of(part), comm, stream);
     }));
     if (slots.outer != 1)
       whole.view({slots.outer, c.size, slots.inner}).copy_(packed.transpose(0, 1));
@@ -158,66 +128,74 @@ class NcclCommunicator final : public Communicator {
         slots.outer == 1
             ? whole
             : whole.view({slots.outer, c.size, slots.inner}).transpose(0, 1).contiguous();
-    return on(c, "reduce_scatter", {packed, part}, [&](Line& l) {
+    return on(c, "reduce_scatter", {packed, part}, [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclReduceScatter(packed.const_data_ptr(), part.mutable_data_ptr(), count_of(part),
-                               type_of(part), ncclSum, l.comm(), l.stream());
+                               type_of(part), ncclSum, comm, stream);
     });
   }
   base::Result<void> all_to_all(const Channel& c, const at::Tensor& in, at::Tensor& out) override {
-    const std::size_t block = count_of(in) / as_index(c.size), bytes = block * in.element_size();
-    return on(c, "all_to_all", {in, out}, [&](Line& l) {
-      ncclGroupStart();
+    const std::size_t block = count_of(in) / as_index(c.size),
+                      bytes = block * as_index(in.element_size());
+    return on(c, "all_to_all", {in, out}, [&](ncclComm_t comm, cudaStream_t stream) {
+      Group group;
       for (int i = 0; i < c.size; ++i) {
         const std::size_t at = as_index(i) * bytes;
-        ncclSend(static_cast<const char*>(in.const_data_ptr()) + at, block, type_of(in), i,
-                 l.comm(), l.stream());
-        ncclRecv(static_cast<char*>(out.mutable_data_ptr()) + at, block, type_of(out), i, l.comm(),
-                 l.stream());
+        group.add(ncclSend(static_cast<const char*>(in.const_data_ptr()) + at, block, type_of(in),
+                           i, comm, stream));
+        group.add(ncclRecv(static_cast<char*>(out.mutable_data_ptr()) + at, block, type_of(out), i,
+                           comm, stream));
       }
-      return ncclGroupEnd();
+      return group.end();
     });
   }
   base::Result<void> shift(const Channel& c, const at::Tensor& in, at::Tensor& out) override {
-    return on(c, "shift", {in, out}, [&](Line& l) {
-      ncclGroupStart();
-      ncclSend(in.const_data_ptr(), count_of(in), type_of(in), (c.index + 1) % c.size, l.comm(),
-               l.stream());
-      ncclRecv(out.mutable_data_ptr(), count_of(out), type_of(out), (c.index + c.size - 1) % c.size,
-               l.comm(), l.stream());
-      return ncclGroupEnd();
+    const int next = (c.index + 1) % c.size, before = (c.index + c.size - 1) % c.size;
+    return on(c, "shift", {in, out}, [&](ncclComm_t comm, cudaStream_t stream) {
+      Group group;
+      group.add(ncclSend(in.const_data_ptr(), count_of(in), type_of(in), next, comm, stream));
+      group.add(
+          ncclRecv(out.mutable_data_ptr(), count_of(out), type_of(out), before, comm, stream));
+      return group.end();
     });
   }
   base::Result<void> broadcast(const Channel& c, at::Tensor& t, int root_index) override {
-    return on(c, "broadcast", {t}, [&](Line& l) {
+    return on(c, "broadcast", {t}, [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclBroadcast(t.const_data_ptr(), t.mutable_data_ptr(), count_of(t), type_of(t),
-                           root_index, l.comm(), l.stream());
+                           root_index, comm, stream);
     });
   }
 
   base::Result<std::unique_ptr<Transfer>> post(std::vector<TransferLeg> legs) override {
     std::vector<Line*> lines;
+    std::vector<at::Tensor> tensors;
     for (const TransferLeg& leg : legs) {
-      TRY(Line * line, pair_line(leg));
-      TRY_VOID(line->begin({leg.tensor}));
+      TRY(Line * line, pair_line(leg.peer, leg.lane, leg.send));
       lines.push_back(line);
+      tensors.push_back(leg.tensor);
     }
-    ncclGroupStart();
-    for (std::size_t i = 0; i < legs.size(); ++i) {
-      const TransferLeg& leg = legs[i];
-      const int peer = leg.peer < rank_ ? 0 : 1;
-      if (leg.send)
-        ncclSend(leg.tensor.const_data_ptr(), count_of(leg.tensor), type_of(leg.tensor), peer,
-                 lines[i]->comm(), lines[i]->stream());
-      else
-        ncclRecv(leg.tensor.mutable_data_ptr(), count_of(leg.tensor), type_of(leg.tensor), peer,
-                 lines[i]->comm(), lines[i]->stream());
+    const cudaStream_t stream = streams_->current();
+    const bool beside = legs.size() > 1;
+    if (beside)
+      for (Line* line : lines) TRY_VOID(join(line->side, line->before, stream));
+    {
+      const auto in_use = watchdog_->using_communicators();
+      TRY_VOID(watchdog_->healthy());
+      Group group;
+      for (std::size_t i = 0; i < legs.size(); ++i) {
+        const at::Tensor& t = legs[i].tensor;
+        const int peer = legs[i].peer < rank_ ? 0 : 1;
+        const cudaStream_t on = beside ? lines[i]->side : stream;
+        group.add(legs[i].send ? ncclSend(t.const_data_ptr(), count_of(t), type_of(t), peer,
+                                          lines[i]->comm, on)
+                               : ncclRecv(t.mutable_data_ptr(), count_of(t), type_of(t), peer,
+                                          lines[i]->comm, on));
+      }
+      TRY_VOID(check(group.end(), "exchange"));
     }
-    TRY_VOID(check(ncclGroupEnd(), "exchange"));
-    for (Line* line : lines) {
-      if (line != lines.back()) TRY_VOID(line->end());
-    }
-    const cudaStream_t last = lines.back()->stream();
-    return std::make_unique<NcclTransfer>(std::move(legs), last);
+    if (beside)
+      for (Line* line : lines) TRY_VOID(join(stream, line->after, line->side));
+    TRY_VOID(settle(std::move(tensors)));
+    return std::make_unique<IssuedTransfer>();
   }
 
   base::Result<void> barrier() override {
@@ -234,67 +212,194 @@ class NcclCommunicator final : public Communicator {
     }
     texts.push_back(text);
     for (int r = 1; r < world_size_; ++r) {
-      TRY(std::string other, store_.get(key + std::to_string(r)));
+      TRY(std::string other, get(key + std::to_string(r)));
       texts.push_back(std::move(other));
     }
     return texts;
   }
   base::Result<std::string> broadcast(const std::string& text) override {
     const std::string key = "broadcast/" + std::to_string(broadcasts_++);
-    if (rank_ != 0) return store_.get(key);
+    if (rank_ != 0) return get(key);
     TRY_VOID(store_.set(key, text));
     return text;
   }
-  void abort(int) override {}  // torchrun ends the others when this process ends
-
- private:
-  template <class Call>
-  base::Result<void> on(const Channel& c, const char* what,
-                        std::initializer_list<at::Tensor> tensors, Call call) {
-    Line& line = *lines_[as_index(c.id)];
-    TRY_VOID(line.begin(tensors));
-    TRY_VOID(check(call(line), what));
-    return line.end();
+  // The others know why from the store, as long as its server is there; each ends by itself.
+  void abort(int) override {
+    if (rank_ == 0) watchdog_->await_readers();
   }
 
-  /// The first rank of a group makes the id, the others read it under the group's key.
-  base::Result<std::unique_ptr<Line>> open_line(const std::string& key, int index, int size) {
+ private:
+  /// Calls of one group; its first error is the group's.
+  class Group {
+   public:
+    Group() : code_(ncclGroupStart()) {}
+    void add(ncclResult_t code) {
+      if (code_ == ncclSuccess) code_ = code;
+    }
+    ncclResult_t end() {
+      const ncclResult_t ended = ncclGroupEnd();
+      return code_ == ncclSuccess ? ended : code_;
+    }
+
+   private:
+    ncclResult_t code_;
+  };
+
+  template <class Call>
+  base::Result<void> on(const Channel& c, const char* what, std::vector<at::Tensor> tensors,
+                        Call call) {
+    {
+      const auto in_use = watchdog_->using_communicators();
+      TRY_VOID(watchdog_->healthy());
+      TRY_VOID(check(call(lines_[as_index(c.id)].comm, streams_->current()), what));
+    }
+    return settle(std::move(tensors));
+  }
+  /// An operation has been issued on the current stream.
+  base::Result<void> settle(std::vector<at::Tensor> tensors) {
+    for (const at::Tensor& t : tensors) streams_->uses(t);
+    if (tensors.empty()) return {};
+    if (!tensors.front().is_cpu()) tensors.clear();  // its allocator knows of the stream
+    TRY_VOID(watchdog_->issued(streams_->current(), std::move(tensors)));
+    if (!streams_->host_follows()) return {};
+    TRY_VOID(check(cudaStreamSynchronize(streams_->current()), "cudaStreamSynchronize"));
+    return watchdog_->healthy();
+  }
+  /// `stream` waits for what `other` has.
+  static base::Result<void> join(cudaStream_t stream, cudaEvent_t event, cudaStream_t other) {
+    TRY_VOID(check(cudaEventRecord(event, other), "cudaEventRecord"));
+    return check(cudaStreamWaitEvent(stream, event, 0), "cudaStreamWaitEvent");
+  }
+
+  base::Result<std::string> get(const std::string& key) {
+    watchdog_->waits_for("at a barrier of all ranks");
+    base::Result<std::string> value = store_.get(key, [this] { return watchdog_->healthy(); });
+    watchdog_->waits_for(nullptr);
+    return value;
+  }
+  /// Rank 0 serves the store: it goes last.
+  void leave_together() {
+    if (rank_ != 0) {
+      std::ignore = store_.set("left/" + std::to_string(rank_), "");
+      return;
+    }
+    for (int r = 1; r < world_size_; ++r)
+      if (!get("left/" + std::to_string(r))) return;
+  }
+
+  /// A communicator of `ranks`, ascending. The first of them makes the id, the others read it under
+  /// the key; another one of the same ranks is split from it, with buffers of its own: shared ones
+  /// would make the two take turns, and two directions of a pair wait for each other again.
+  base::Result<Line> open_line(const std::string& key, const std::vector<int>& ranks) {
+    Line line;
+    const auto size = as_int(ranks.size());
+    const auto index = as_int(std::ranges::find(ranks, rank_) - ranks.begin());
+    if (const auto first = first_of_.find(ranks); first != first_of_.end()) {
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.splitShare = 0;
+      TRY_VOID(check(cudaStreamSynchronize(streams_->current()), "cudaStreamSynchronize"));
+      TRY_VOID(opening("ncclCommSplit", [&] {
+        return ncclCommSplit(first->second, 0, index, &line.comm, &config);
+      }));
+    } else {
+      TRY(ncclUniqueId id, unique_id(key, index));
+      TRY_VOID(opening("ncclCommInitRank",
+                       [&] { return ncclCommInitRank(&line.comm, size, id, index); }));
+      first_of_.emplace(ranks, line.comm);
+    }
+    watchdog_->watch(line.comm);
+    return line;
+  }
+  /// Waits for the other ranks of the communicator.
+  template <class Call>
+  base::Result<void> opening(const char* what, Call call) {
+    TRY_VOID(watchdog_->healthy());
+    watchdog_->waits_for("opening a communicator");
+    const ncclResult_t code = call();
+    watchdog_->waits_for(nullptr);
+    return check(code, what);
+  }
+  base::Result<ncclUniqueId> unique_id(const std::string& key, int index) {
     ncclUniqueId id;
     if (index == 0) {
       TRY_VOID(check(ncclGetUniqueId(&id), "ncclGetUniqueId"));
       TRY_VOID(store_.set("nccl/" + key, std::string(id.internal, sizeof id.internal)));
-    } else {
-      TRY(const std::string bytes, store_.get("nccl/" + key));
-      std::memcpy(id.internal, bytes.data(), std::min(bytes.size(), sizeof id.internal));
+      return id;
     }
-    ncclComm_t comm = nullptr;
-    TRY_VOID(check(ncclCommInitRank(&comm, size, id, index), "ncclCommInitRank"));
-    return std::make_unique<Line>(comm, c10::cuda::getStreamFromPool(false, device_));
+    TRY(const std::string bytes, get("nccl/" + key));
+    std::memcpy(id.internal, bytes.data(), std::min(bytes.size(), sizeof id.internal));
+    return id;
   }
 
-  /// Two ranks and a lane share a communicator of two: lower rank first.
-  base::Result<Line*> pair_line(const TransferLeg& leg) {
-    const int low = std::min(leg.peer, rank_), high = std::max(leg.peer, rank_);
-    const std::string key =
-        "pair/" + std::to_string(leg.lane) + "/" + std::to_string(low) + "." + std::to_string(high);
-    if (const auto known = pairs_.find(key); known != pairs_.end()) return known->second.get();
-    TRY(std::unique_ptr<Line> line, open_line(key, rank_ == low ? 0 : 1, 2));
-    return pairs_.emplace(key, std::move(line)).first->second.get();
+  base::Result<Line*> pair_line(int peer, int lane, bool sends) {
+    const int from = sends ? rank_ : peer, to = sends ? peer : rank_;
+    const std::string key = fmt::format("pair/{}/{}.{}", lane, from, to);
+    if (const auto known = pairs_.find(key); known != pairs_.end()) return &known->second;
+    TRY(Line line, open_line(key, {std::min(rank_, peer), std::max(rank_, peer)}));
+    TRY_VOID(
+        check(cudaStreamCreateWithFlags(&line.side, cudaStreamNonBlocking), "cudaStreamCreate"));
+    for (cudaEvent_t* event : {&line.before, &line.after})
+      TRY_VOID(check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreate"));
+    return &pairs_.emplace(key, line).first->second;
+  }
+  static void close(const Line& line) {
+    ncclCommDestroy(line.comm);
+    if (line.side == nullptr) return;
+    cudaEventDestroy(line.before);
+    cudaEventDestroy(line.after);
+    cudaStreamDestroy(line.side);
   }
 
   Store store_;
-  c10::DeviceIndex device_;
+  std::unique_ptr<CudaStreams> streams_;
+  std::unique_ptr<Watchdog> watchdog_;
   std::int64_t gathers_ = 0, broadcasts_ = 0;
-  std::vector<std::unique_ptr<Line>> lines_;
+  std::vector<Line> lines_;
+  std::map<std::vector<int>, ncclComm_t> first_of_;
   std::map<std::string, int> known_;
-  std::map<std::string, std::unique_ptr<Line>> pairs_;
+  std::map<std::string, Line> pairs_;
 };
+
+/// How long a rank may stand at one operation before the job is ended: ORRERY_STALL_SECONDS.
+base::Result<std::chrono::seconds> stall_limit() {
+  constexpr std::chrono::seconds kUsual{300};
+  const char* text = std::getenv("ORRERY_STALL_SECONDS");
+  if (text == nullptr) return kUsual;
+  const auto value = base::parse_integer(text);
+  if (!value || *value < 1 || *value > 1 << 30)
+    return base::fail(ErrorCode::kBadValue, "ORRERY_STALL_SECONDS='{}' is no number of seconds",
+                      text);
+  return std::chrono::seconds(*value);
+}
+
+/// Ranks of mpirun without a stated address ask MPI for one of rank 0's host.
+base::Result<Rendezvous> rendezvous_of(const Launch& launch) {
+#ifdef ORRERY_HAS_MPI
+  if (!has_rendezvous(launch) && (launch.source == "mpirun" || launch.source == "pmi")) {
+    TRY(const std::string text, mpi_rendezvous());
+    const std::size_t colon = text.rfind(':');
+    return Rendezvous{.host = text.substr(0, colon),
+                      .port = static_cast<std::uint16_t>(std::stoi(text.substr(colon + 1))),
+                      .agent_serves = false,
+                      .attempt = "orrery"};
+  }
+#endif
+  return find_rendezvous(launch);
+}
 
 }  // namespace
 
-base::Result<std::unique_ptr<Communicator>> make_nccl_communicator(const Launch& launch) {
-  TRY(Store store, Store::connect(launch));
-  return std::make_unique<NcclCommunicator>(launch, std::move(store));
+base::Result<std::unique_ptr<Communicator>> make_nccl_communicator(const Launch& launch,
+                                                                   c10::Device device) {
+  TRY(const std::chrono::seconds stall, stall_limit());
+  TRY(const Rendezvous rendezvous, rendezvous_of(launch));
+  TRY(std::unique_ptr<CudaStreams> streams, CudaStreams::create(device));
+  TRY(Store store, Store::connect(launch, rendezvous));
+  TRY(Store beside, store.another());
+  auto watchdog =
+      std::make_unique<Watchdog>(launch.rank, launch.world_size, std::move(beside), stall);
+  return std::make_unique<NcclCommunicator>(launch, std::move(store), std::move(streams),
+                                            std::move(watchdog));
 }
 
 }  // namespace orrery::executor

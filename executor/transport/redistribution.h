@@ -25,6 +25,11 @@ class Redistributor {
   /// Errors: kCollective.
   base::Result<void> run(Communicator& communicator, int lane, const std::vector<at::Tensor>& from,
                          std::vector<at::Tensor>& to) const;
+  template <class Visit>  // void(int peer, bool sends)
+  void each_peer(Visit&& visit) const {
+    for (const Peer& peer : sends_) visit(peer.rank, true);
+    for (const Peer& peer : receives_) visit(peer.rank, false);
+  }
 
  private:
   struct Cell {

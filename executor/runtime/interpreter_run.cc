@@ -83,6 +83,10 @@ base::Result<void> Interpreter::begin(std::size_t number) {
     return poll();
   }
   TRY_VOID(communicator_.healthy());
+  // Memory is handed out when an operation is issued: not before what a pool makes it wait for has
+  // ended, or a host that runs ahead would hold all of a step's gathered weights at once.
+  if (op.acquire)
+    for (const std::uint32_t before : order_->before(number)) TRY_VOID(streams_->await(before));
   return streams_->enter(op.stream, order_->before(number), computes(op));
 }
 

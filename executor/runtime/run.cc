@@ -150,16 +150,18 @@ base::Diagnostics with_memory(base::Diagnostics diagnostics, const plan::Program
 }  // namespace
 
 base::Result<Site> open_site(const std::string& device, const std::string& backend, int ranks) {
-  TRY(const Launch launch, detect_launch());
-  TRY(const std::string device_name, resolve_device(device, backend));
-  const std::string transport = resolve_backend(backend, device_name, launch);
-  TRY(const c10::Device opened, open_device(device_name, launch.local_rank));
-  CountingAllocator& allocator = install_cpu_allocator();
-  TRY(std::unique_ptr<Communicator> communicator,
-      make_communicator(transport, launch, ranks > 0 ? ranks : launch.world_size, opened));
-  const bool together = communicator->world_size() > 1 && transport != "stub";
-  Board board = Board::attach(communicator->rank());
-  return Site{opened, std::move(communicator), std::move(board), allocator, together};
+  return guarded([&]() -> base::Result<Site> {
+    TRY(const Launch launch, detect_launch());
+    TRY(const std::string device_name, resolve_device(device, backend));
+    const std::string transport = resolve_backend(backend, device_name, launch);
+    TRY(const c10::Device opened, open_device(device_name, launch.local_rank));
+    CountingAllocator& allocator = install_cpu_allocator();
+    TRY(std::unique_ptr<Communicator> communicator,
+        make_communicator(transport, launch, ranks > 0 ? ranks : launch.world_size, opened));
+    const bool together = communicator->world_size() > 1 && transport != "stub";
+    Board board = Board::attach(communicator->rank());
+    return Site{opened, std::move(communicator), std::move(board), allocator, together};
+  });
 }
 
 base::Result<RunReport> train_at(Site& site, const plan::Program& program,

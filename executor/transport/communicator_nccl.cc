@@ -9,6 +9,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -56,6 +57,8 @@ class IssuedTransfer final : public Transfer {
   base::Result<void> wait() override { return {}; }
 };
 
+constexpr auto kLeaving = std::chrono::seconds(30);
+
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(const Launch& launch, Store store, std::unique_ptr<CudaStreams> streams,
@@ -65,10 +68,9 @@ class NcclCommunicator final : public Communicator {
     world_size_ = launch.world_size;
   }
   ~NcclCommunicator() override {
-    const bool healthy = watchdog_->healthy().has_value();
-    if (healthy) leave_together();
-    watchdog_.reset();
-    if (!healthy) return;  // aborted; the process ends
+    watchdog_->stop();
+    if (!watchdog_->healthy()) return;  // aborted; the process ends
+    leave_together();
     for (const Line& line : lines_) close(line);
     for (const auto& [key, line] : pairs_) close(line);
   }
@@ -277,14 +279,19 @@ class NcclCommunicator final : public Communicator {
     watchdog_->waits_for(nullptr);
     return value;
   }
-  /// Rank 0 serves the store: it goes last.
+  /// Rank 0 serves the store: it goes last, unless the others do not come to their end.
   void leave_together() {
     if (rank_ != 0) {
       std::ignore = store_.set("left/" + std::to_string(rank_), "");
       return;
     }
+    const auto until = std::chrono::steady_clock::now() + kLeaving;
+    const auto late = [&]() -> base::Result<void> {
+      if (std::chrono::steady_clock::now() < until) return {};
+      return base::fail(ErrorCode::kCollective, "other ranks stay behind");
+    };
     for (int r = 1; r < world_size_; ++r)
-      if (!get("left/" + std::to_string(r))) return;
+      if (!store_.get("left/" + std::to_string(r), late)) return;
   }
 
   /// A communicator of `ranks`, ascending. The first of them makes the id, the others read it under

@@ -25,6 +25,9 @@ class Streams {
                                    bool computes) = 0;
   /// What was issued on `stream` so far is operation `operation` and those before it.
   virtual base::Result<void> mark(plan::Stream stream, std::uint32_t operation) = 0;
+  /// The host waits until a marked operation has ended: what it freed can be handed out. Errors:
+  /// kDevice.
+  virtual base::Result<void> await(std::uint32_t operation) = 0;
   /// The current stream uses a tensor that another one may have made: its memory is not handed out
   /// again before.
   virtual void uses(const at::Tensor& tensor) = 0;

@@ -63,6 +63,10 @@ base::Result<void> CudaStreams::mark(plan::Stream stream, std::uint32_t operatio
   return check(cudaEventRecord(event, streams_[as_index(stream)]), "cudaEventRecord");
 }
 
+base::Result<void> CudaStreams::await(std::uint32_t operation) {
+  return check(cudaEventSynchronize(marks_[operation]), "cudaEventSynchronize");
+}
+
 void CudaStreams::uses(const at::Tensor& tensor) {
   if (tensor.is_cuda()) cuda_record_stream(tensor, current());
 }

@@ -21,6 +21,7 @@ class CudaStreams final : public Streams {
   base::Result<void> enter(plan::Stream stream, std::span<const std::uint32_t> after,
                            bool computes) override;
   base::Result<void> mark(plan::Stream stream, std::uint32_t operation) override;
+  base::Result<void> await(std::uint32_t operation) override;
   void uses(const at::Tensor& tensor) override;
   base::Result<void> finish() override;
 

@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr const char* kFailure = "failure";
+constexpr const char *kFailure = "failure", *kLeft = "left";
 std::string beat_key(int rank) { return "beat/" + std::to_string(rank); }
 std::string read_key(int rank) { return "read/" + std::to_string(rank); }
 double seconds_since(Watchdog::Clock::time_point t) {
@@ -43,14 +43,20 @@ Watchdog::Watchdog(int rank, int ranks, Store store, std::chrono::seconds stall)
 }
 
 Watchdog::~Watchdog() {
+  stop();
+  for (const Flight& f : flights_) cudaEventDestroy(f.passed);
+  for (cudaEvent_t event : spare_) cudaEventDestroy(event);
+}
+
+void Watchdog::stop() {
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
     ended_ = true;
   }
   ends_.notify_all();
   thread_.join();
-  for (const Flight& f : flights_) cudaEventDestroy(f.passed);
-  for (cudaEvent_t event : spare_) cudaEventDestroy(event);
+  std::ignore = store_.set(beat_key(rank_), kLeft);
 }
 
 void Watchdog::at(const Place& place) {
@@ -72,7 +78,7 @@ void Watchdog::watch(ncclComm_t comm) {
 
 base::Result<void> Watchdog::issued(cudaStream_t stream, std::vector<at::Tensor> tensors) {
   const std::lock_guard lock(mutex_);
-  retire();
+  while (!flights_.empty() && passed(flights_.front())) flights_.pop_front();
   Flight flight{
       .passed = nullptr, .issued = Clock::now(), .place = place_, .tensors = std::move(tensors)};
   if (spare_.empty()) {
@@ -86,16 +92,18 @@ base::Result<void> Watchdog::issued(cudaStream_t stream, std::vector<at::Tensor>
   return check(cudaEventRecord(flights_.back().passed, stream), "cudaEventRecord");
 }
 
-// Streams pass in their own order, so any may be first. When one passed is known from below only:
-// it was issued, and not yet over at the last look.
+// When an operation ended is known from below only: it was issued, and not yet over at the last
+// look at all of them.
+bool Watchdog::passed(const Flight& f) {
+  if (cudaEventQuery(f.passed) == cudaErrorNotReady) return false;
+  spare_.push_back(f.passed);
+  moved_ = std::max({moved_, looked_, f.issued});
+  return true;
+}
+
+// Streams pass in their own order, so any may be first.
 void Watchdog::retire() {
-  const auto passed = [&](const Flight& f) {
-    if (cudaEventQuery(f.passed) == cudaErrorNotReady) return false;
-    spare_.push_back(f.passed);
-    moved_ = std::max({moved_, looked_, f.issued});
-    return true;
-  };
-  std::erase_if(flights_, passed);
+  std::erase_if(flights_, [this](const Flight& f) { return passed(f); });
   looked_ = Clock::now();
 }
 
@@ -194,7 +202,7 @@ std::optional<std::string> Watchdog::lost_peer(const Status& own) {
   const int peer = (rank_ + 1) % ranks_;
   if (peer == rank_) return std::nullopt;
   const auto beat = store_.look(beat_key(peer));
-  if (!beat || !*beat || **beat != peer_beat_) {
+  if (!beat || !*beat || **beat != peer_beat_ || **beat == kLeft) {
     if (beat && *beat) peer_beat_ = **beat;
     peer_seen_ = now;
     return std::nullopt;

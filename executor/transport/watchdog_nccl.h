@@ -43,6 +43,8 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
+  /// The rank leaves the job; nobody misses it.
+  void stop();
   /// The rank's own thread comes to an operation.
   void at(const Place& place);
   /// It waits for other ranks, not for its own work; null: no longer.
@@ -85,7 +87,9 @@ class Watchdog {
   std::optional<std::string> stalled(const Status& own);
   Status status();
   std::optional<Status> status_of(int rank);
-  void retire();  // @pre mutex_
+  // @pre mutex_
+  bool passed(const Flight& flight);
+  void retire();
   void fail(std::string why, bool publish);
 
   const int rank_, ranks_;

@@ -108,8 +108,8 @@ TEST_F(TrainingOnCuda, OneRankOfALargerPlanRunsAlone) {
 TEST_F(TrainingOnCuda, NcclMovesDataInAGroupOfOne) {
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
   ::setenv("MASTER_PORT", "29517", 1);
-  const auto communicator =
-      make_communicator("nccl", {.rank = 0, .world_size = 1, .local_rank = 0, .source = "test"}, 1);
+  const auto communicator = make_communicator(
+      "nccl", {.rank = 0, .world_size = 1, .local_rank = 0, .source = "test"}, 1, device_);
   if (!communicator && communicator.error().front().code == base::ErrorCode::kMissingFeature)
     GTEST_SKIP() << "no NCCL in this build";
   ASSERT_TRUE(communicator) << base::to_string(communicator.error());

@@ -10,7 +10,9 @@
 #include <ATen/ops/full_like.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <numeric>
+#include <thread>
 
 #include "ranks_fixture.h"
 
@@ -30,6 +32,10 @@ TEST(NcclCommunicator, TextsMayBeLongerThanTheStoreTakes) {
 TEST(NcclCommunicator, AnAbortedWaitReturnsWithTheCause) {
   expect_success(run_ranks(2, "DISABLED_NcclRanks.AbortedWait",
                            {{"ORRERY_FAKE_FAULT", "1 ncclAllReduce 1 async"}}));
+}
+
+TEST(NcclCommunicator, ARankThatLeavesIsNotMissed) {
+  expect_success(run_ranks(2, "DISABLED_NcclRanks.LeavesEarly"));
 }
 
 struct Rank {
@@ -108,6 +114,14 @@ TEST(DISABLED_NcclRanks, BothDirections) {
   ASSERT_TRUE(w.communicator->post({{.send = true, .peer = peer, .lane = 3, .tensor = sent},
                                     {.send = false, .peer = peer, .lane = 3, .tensor = received}}));
   EXPECT_TRUE(at::equal(received, at::full_like(received, 10.0 + peer)));
+}
+
+TEST(DISABLED_NcclRanks, LeavesEarly) {
+  Rank w;
+  ASSERT_TRUE(w.communicator->barrier());
+  if (w.r == 1) return;
+  std::this_thread::sleep_for(std::chrono::seconds(7));  // more than a rank may be silent
+  EXPECT_TRUE(w.communicator->healthy());
 }
 
 TEST(DISABLED_NcclRanks, AbortedWait) {

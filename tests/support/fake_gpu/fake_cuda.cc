@@ -162,6 +162,15 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return e->passed >= e->recorded ? cudaSuccess : cudaErrorNotReady;
 }
 
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (const cudaError_t code = injected("cudaEventSynchronize")) return code;
+  const EventHandle e = event_of(event);
+  std::unique_lock lock(device().mutex);
+  const std::uint64_t record = e->recorded;
+  device().changed.wait(lock, [&] { return e->passed >= record; });
+  return cudaSuccess;
+}
+
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
     case cudaSuccess: return "no error";

@@ -1,0 +1,65 @@
+#include "executor/runtime/stream_order.h"
+
+#include <gtest/gtest.h>
+
+#include "model/spec.h"
+#include "plan/lowering/lower.h"
+
+namespace orrery::executor {
+namespace {
+
+plan::Program program_of(const plan::UniformOptions& options) {
+  const model::ModelSpec model = *model::find_model("gpt2-tiny");
+  return *plan::lower(*plan::uniform_plan(model, "local", 1, options), model);
+}
+
+/// Numbers of the operations of a kind, in issue order.
+std::vector<std::uint32_t> numbers(const plan::Program& program, int stage, plan::Stream stream) {
+  std::vector<std::uint32_t> found;
+  std::uint32_t number = 0;
+  plan::for_each_op(program, program.classes[as_index(stage)], [&](const plan::OpInstance& o) {
+    if (o.op->stream == stream) found.push_back(number);
+    ++number;
+  });
+  return found;
+}
+
+// Data parallelism: a gradient's reduction waits for compute, an update for it, and no other
+// compute for any.
+TEST(StreamOrder, OnlyUpdatesWaitForReductions) {
+  const plan::Program program = program_of({.dp = 2, .micro_batch = 4, .global_batch = 8});
+  const StreamOrder order(program, program.classes[0]);
+  const auto compute = numbers(program, 0, plan::Stream::kCompute),
+             data = numbers(program, 0, plan::Stream::kData);
+  ASSERT_FALSE(data.empty());
+  for (const std::uint32_t op : data) {
+    ASSERT_EQ(order.before(op).size(), 1U);
+    EXPECT_TRUE(order.awaited(order.before(op)[0]));
+  }
+  const auto ops = plan::unroll(program, program.classes[0]);
+  std::size_t waiting = 0;
+  for (const std::uint32_t op : compute) {
+    for (const std::uint32_t before : order.before(op)) {
+      if (ops[before].op->stream != plan::Stream::kData) continue;
+      ++waiting;
+      EXPECT_EQ(program.segments[ops[op].op->segment].kind, model::SegmentKind::kAdamW);
+    }
+  }
+  EXPECT_EQ(waiting, data.size());
+}
+
+// A receive waits for nobody on its own rank; who computes on what it brought waits for it.
+TEST(StreamOrder, ReceivesAreAwaited) {
+  const plan::Program program = program_of({.pp = 2, .micro_batch = 2, .global_batch = 8});
+  const StreamOrder order(program, program.classes[1]);
+  for (const std::uint32_t op : numbers(program, 1, plan::Stream::kForwardReceive)) {
+    EXPECT_TRUE(order.before(op).empty());
+    EXPECT_TRUE(order.awaited(op));
+    int shared = 0;
+    order.each_shared(op, [&](const plan::BufferRef&) { ++shared; });
+    EXPECT_EQ(shared, 1);
+  }
+}
+
+}  // namespace
+}  // namespace orrery::executor

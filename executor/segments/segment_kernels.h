@@ -1,6 +1,10 @@
 #pragma once
 /// The kernels behind run_segment, one function per segment and direction; operands as in
 /// model/segment.h.
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+#include "executor/segments/device_kernels.h"
 #include "executor/segments/segments.h"
 
 namespace orrery::executor::kernels {
@@ -13,6 +17,16 @@ inline bool has_weight_gradient(Phase phase) { return phase == Phase::kG || phas
 
 /// [.., features] as a matrix [rows, features]; a view. @pre the tensor is contiguous.
 inline at::Tensor rows_of(const at::Tensor& tensor) { return tensor.view({-1, tensor.size(-1)}); }
+
+/// For the kernels of our own: the current queue of the tensor's device, its numbers, and the end
+/// of a launch, which LibTorch's exception reports.
+inline device::Queue queue_of(const at::Tensor& t) {
+  return c10::impl::VirtualGuardImpl(t.device().type()).getStream(t.device()).native_handle();
+}
+inline device::Numbers numbers_of(const at::Tensor& t) {
+  return {t.mutable_data_ptr(), t.scalar_type() == at::kBFloat16};
+}
+inline void launched(const char* fault) { TORCH_CHECK(fault == nullptr, fault); }
 
 using Kernel = void(const SegmentShape&, Phase, Operands&, SegmentContext&);
 Kernel embedding, position_add, norm, linear, residual, activation;

@@ -62,6 +62,16 @@ at::Tensor heads_of(const SegmentShape& s, const at::Tensor& packed, std::int64_
 // in place.
 void rotate(const SegmentShape& s, at::Tensor to, const at::Tensor& from,
             const RotaryTables::Table& table, double sign) {
+  if (!to.is_cpu()) {
+    const auto heads = [](const at::Tensor& t) {
+      ORRERY_CHECK(t.stride(3) == 1);
+      return device::Heads{numbers_of(t), t.stride(0), t.stride(1), t.stride(2)};
+    };
+    return launched(device::rotate(queue_of(to), heads(to), heads(from),
+                                   table.cos.const_data_ptr<float>(),
+                                   table.sin.const_data_ptr<float>(), to.size(0), to.size(1),
+                                   to.size(2), s.head_dim, static_cast<float>(sign)));
+  }
   const std::int64_t half = s.head_dim / 2;
   const auto type = from.scalar_type();
   const at::Tensor cos = table.cos.to(type).view({1, from.size(1), 1, half}),

@@ -9,24 +9,21 @@
 /// where its shard begins. In bf16 training p is the fp32 master, and the bf16 parameter is its
 /// rounding.
 #include <ATen/Parallel.h>
-#include <ATen/ops/sqrt.h>
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "base/numbers.h"
 #include "executor/segments/segment_kernels.h"
+#include "executor/segments/vector_math.h"
 
 namespace orrery::executor::kernels {
 namespace {
 
-struct Coefficients {
-  float decay, beta1, beta2, step, root_correction, epsilon;
-};
-
-Coefficients coefficients(const AdamW& a, std::int64_t update, bool decays) {
+device::AdamWStep step_of(const AdamW& a, std::int64_t update) {
   const double t = real(update);
-  return {.decay = static_cast<float>(decays ? 1.0 - a.learning_rate * a.weight_decay : 1.0),
+  return {.decay = static_cast<float>(1.0 - a.learning_rate * a.weight_decay),
           .beta1 = static_cast<float>(1.0 - a.beta1),
           .beta2 = static_cast<float>(1.0 - a.beta2),
           .step = static_cast<float>(a.learning_rate / (1.0 - std::pow(a.beta1, t))),
@@ -34,8 +31,9 @@ Coefficients coefficients(const AdamW& a, std::int64_t update, bool decays) {
           .epsilon = static_cast<float>(a.epsilon)};
 }
 
-void update_range(float* __restrict p, const float* __restrict g, float* __restrict m,
-                  float* __restrict v, std::int64_t n, const Coefficients& c) {
+ORRERY_EACH_WIDTH void update_range(float* __restrict p, const float* __restrict g,
+                                    float* __restrict m, float* __restrict v, std::int64_t n,
+                                    const device::AdamWStep& c) {
   for (std::int64_t i = 0; i < n; ++i) {
     m[i] += c.beta1 * (g[i] - m[i]);
     v[i] += c.beta2 * (g[i] * g[i] - v[i]);
@@ -43,25 +41,63 @@ void update_range(float* __restrict p, const float* __restrict g, float* __restr
   }
 }
 
-// Piece by piece, which bounds the temporary.
-void update_accelerator(const at::Tensor& p, const at::Tensor& g, const at::Tensor& m,
-                        const at::Tensor& v, const Coefficients& c) {
-  constexpr std::int64_t kPiece = 1 << 22;
-  for (std::int64_t first = 0; first < p.numel(); first += kPiece) {
-    const auto cut = [&](const at::Tensor& t) {
-      return t.narrow(0, first, std::min(kPiece, p.numel() - first));
-    };
-    const at::Tensor g_piece = cut(g), m_piece = cut(m), v_piece = cut(v);
-    m_piece.lerp_(g_piece, c.beta1);
-    v_piece.mul_(1.0 - c.beta2).addcmul_(g_piece, g_piece, c.beta2);
-    cut(p).mul_(c.decay).addcdiv_(
-        m_piece, at::sqrt(v_piece).mul_(c.root_correction).add_(c.epsilon), -c.step);
-  }
-}
-
 // The owned part of a tensor that is either the shard itself or the whole flat storage.
 at::Tensor owned(const at::Tensor& flat, std::int64_t begin, std::int64_t elements) {
   return flat.numel() == elements ? flat.view({-1}) : flat.view({-1}).narrow(0, begin, elements);
+}
+
+/// Elements [begin, end) of the shard; neighbours that decay alike are one.
+struct Range {
+  std::int64_t begin, end;
+  bool decays;
+};
+
+std::vector<Range> ranges_of(const plan::ParameterUnit& unit, std::int64_t shard_begin,
+                             std::int64_t elements) {
+  std::vector<Range> ranges;
+  for (const plan::Parameter& p : unit.parameters) {
+    const std::int64_t begin = std::max<std::int64_t>(p.offset - shard_begin, 0);
+    const std::int64_t end =
+        std::min(p.offset + elements_of(p.local_shape) - shard_begin, elements);
+    if (begin >= end) continue;
+    if (!ranges.empty() && ranges.back().end == begin && ranges.back().decays == p.decay)
+      ranges.back().end = end;
+    else
+      ranges.push_back({begin, end, p.decay});
+  }
+  return ranges;
+}
+
+/// The shard's parameters (or masters), gradient and moments.
+struct Update {
+  at::Tensor p, g, m, v;
+  device::AdamWStep step;
+};
+
+void update_cpu(const Update& u, const Range& range) {
+  device::AdamWStep step = u.step;
+  if (!range.decays) step.decay = 1.0F;
+  at::parallel_for(range.begin, range.end, 1 << 15, [&](std::int64_t first, std::int64_t last) {
+    update_range(u.p.mutable_data_ptr<float>() + first, u.g.const_data_ptr<float>() + first,
+                 u.m.mutable_data_ptr<float>() + first, u.v.mutable_data_ptr<float>() + first,
+                 last - first, step);
+  });
+}
+
+/// In one launch; `rounded`: the bf16 parameters of masters. A gap between parameters is padding,
+/// whose gradient is zero: it takes part and stays as it is.
+void update_device(const Update& u, const std::vector<Range>& ranges, const at::Tensor& rounded) {
+  device::DecayRanges of_device;
+  for (const Range& range : ranges) {
+    ORRERY_CHECK(of_device.count < device::DecayRanges::kMost, "a unit of {} ranges",
+                 ranges.size());
+    of_device.end[of_device.count] = range.end;
+    of_device.decays[of_device.count++] = range.decays;
+  }
+  launched(device::adamw(queue_of(u.p), u.p.mutable_data_ptr<float>(), u.g.const_data_ptr<float>(),
+                         u.m.mutable_data_ptr<float>(), u.v.mutable_data_ptr<float>(),
+                         rounded.defined() ? rounded.mutable_data_ptr() : nullptr, u.p.numel(),
+                         of_device, u.step));
 }
 
 }  // namespace
@@ -83,33 +119,14 @@ void accumulate(const SegmentShape&, Phase, Operands& o, SegmentContext&) {
 
 void adamw(const SegmentShape& s, Phase, Operands& o, SegmentContext& context) {
   const at::Tensor g = owned(o.reads[0], context.shard_begin, s.elements);
-  at::Tensor parameter = owned(o.updates[0], context.shard_begin, s.elements);
+  const at::Tensor parameter = owned(o.updates[0], context.shard_begin, s.elements);
   const bool has_master = o.updates.size() > 3;
-  const at::Tensor p = has_master ? o.updates[3] : parameter;
-  const at::Tensor &m = o.updates[1], &v = o.updates[2];
-  const std::int64_t end = context.shard_begin + s.elements;
-  const auto range = [&](std::int64_t from, std::int64_t to, bool decays) {
-    from = std::max(from, context.shard_begin);
-    to = std::min(to, end);
-    if (from >= to) return;
-    const Coefficients c = coefficients(context.optimizer, context.update, decays);
-    const std::int64_t at_shard = from - context.shard_begin, n = to - from;
-    if (!p.is_cpu()) {
-      const auto cut = [&](const at::Tensor& t) { return t.narrow(0, at_shard, n); };
-      return update_accelerator(cut(p), cut(g), cut(m), cut(v), c);
-    }
-    at::parallel_for(0, n, 1 << 15, [&](std::int64_t b, std::int64_t e) {
-      const std::int64_t first = at_shard + b;
-      update_range(p.mutable_data_ptr<float>() + first, g.const_data_ptr<float>() + first,
-                   m.mutable_data_ptr<float>() + first, v.mutable_data_ptr<float>() + first, e - b,
-                   c);
-    });
-  };
-  for (const plan::Parameter& parameter_of : context.unit->parameters) {
-    range(parameter_of.offset, parameter_of.offset + elements_of(parameter_of.local_shape),
-          parameter_of.decay);
-  }
-  if (has_master) parameter.copy_(p);
+  const Update update{has_master ? o.updates[3] : parameter, g, o.updates[1], o.updates[2],
+                      step_of(context.optimizer, context.update)};
+  const std::vector<Range> ranges = ranges_of(*context.unit, context.shard_begin, s.elements);
+  if (!g.is_cpu()) return update_device(update, ranges, has_master ? parameter : at::Tensor());
+  for (const Range& range : ranges) update_cpu(update, range);
+  if (has_master) parameter.copy_(update.p);
 }
 
 }  // namespace orrery::executor::kernels

@@ -47,6 +47,10 @@ Targets targets_of(const at::Tensor& targets, const Shard& shard) {
   return {column, inside.to(at::kFloat)};
 }
 
+device::Logits device_logits(const at::Tensor& logits, const Shard& shard) {
+  return {numbers_of(logits), logits.size(0), shard.columns, logits.size(1), shard.first};
+}
+
 }  // namespace
 
 void loss_max(const SegmentShape& s, Phase, Operands& o, SegmentContext& context) {
@@ -56,7 +60,11 @@ void loss_max(const SegmentShape& s, Phase, Operands& o, SegmentContext& context
     m.fill_(-std::numeric_limits<float>::infinity());
     return;
   }
-  const at::Tensor x = rows_of(o.reads[0]).narrow(1, 0, shard.columns);
+  const at::Tensor logits = rows_of(o.reads[0]);
+  if (!logits.is_cpu())
+    return launched(device::loss_max(queue_of(logits), device_logits(logits, shard),
+                                     m.mutable_data_ptr<float>()));
+  const at::Tensor x = logits.narrow(1, 0, shard.columns);
   if (s.dtype == model::DType::kFloat32)
     at::amax_out(m, x, {1});
   else
@@ -70,7 +78,11 @@ void loss_sum(const SegmentShape& s, Phase, Operands& o, SegmentContext& context
     stat.zero_();
     return;
   }
-  const at::Tensor logits = rows_of(o.reads[0]).narrow(1, 0, shard.columns);
+  const at::Tensor all = rows_of(o.reads[0]), logits = all.narrow(1, 0, shard.columns);
+  if (!all.is_cpu())
+    return launched(device::loss_sum(
+        queue_of(all), device_logits(all, shard), o.reads[1].const_data_ptr<float>(),
+        o.reads[2].const_data_ptr<std::int64_t>(), stat.mutable_data_ptr<float>()));
   const at::Tensor m = o.reads[1].view({-1, 1});
   at::Tensor sum = stat.view({2, -1}).select(0, 0), target = stat.view({2, -1}).select(0, 1);
   for (std::int64_t row = 0; row < logits.size(0); row += shard.chunk) {
@@ -93,6 +105,11 @@ void loss(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& conte
   }
   const Shard shard = shard_of(s, context);
   at::Tensor logits = rows_of(o.updates[0]);
+  if (!logits.is_cpu())
+    return launched(device::loss_gradient(
+        queue_of(logits), device_logits(logits, shard), o.reads[0].const_data_ptr<float>(),
+        o.reads[1].const_data_ptr<float>(), o.reads[2].const_data_ptr<std::int64_t>(),
+        static_cast<float>(context.loss_scale)));
   if (shard.columns < s.out) logits.narrow(1, shard.columns, s.out - shard.columns).zero_();
   if (shard.columns == 0) return;
   at::Tensor valid = logits.narrow(1, 0, shard.columns);

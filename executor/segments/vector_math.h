@@ -13,12 +13,12 @@
 
 namespace orrery::executor::kernels {
 
-/// e^x to 1.2e-7 of itself for -87 <= x <= 88, beyond at the nearer end. x = n ln 2 + r, |r| <= ln
+/// e^x to 1.2e-7 of itself for -87 <= x <= 87, beyond at the nearer end. x = n ln 2 + r, |r| <= ln
 /// 2 / 2: e^r by the polynomial of Cephes' expf (S. Moshier, 1989), 2^n by the exponent's bits. ln
 /// 2 is taken off in two parts, so that r is exact.
 inline float exponential(float x) {
   x = x < -87.0F ? -87.0F : x;
-  x = x > 88.0F ? 88.0F : x;
+  x = x > 87.0F ? 87.0F : x;
   constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: its sum with n has n in the lowest bits
   const float shifted = x * 1.44269504F + kRound, n = shifted - kRound;
   const float r = (x - n * 0.693359375F) - n * -2.12194440e-4F;

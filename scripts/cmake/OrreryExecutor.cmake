@@ -44,6 +44,26 @@ if(ORRERY_HAS_CUDA AND NOT ORRERY_NCCL STREQUAL "OFF")
   orrery_require(NCCL "${ORRERY_HAS_NCCL}" "nccl.h or libnccl was not found")
 endif()
 
+# Our kernels for devices, by nvcc for every major generation that it knows. No contraction, as on the CPU.
+function(orrery_add_kernels target)
+  set(objects "")
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/executor/*_cuda.cu)
+  foreach(source ${sources})
+    cmake_path(GET source STEM name)
+    set(object ${PROJECT_BINARY_DIR}/${name}.cu.o)
+    add_custom_command(
+      OUTPUT ${object}
+      COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++20 -O3 --fmad=false -Werror all-warnings -Xcompiler=-Wall,-Wextra,-fPIC
+              -arch=all-major -I${PROJECT_SOURCE_DIR} -MD -MF ${object}.d -c ${source} -o ${object}
+      DEPENDS ${source}
+      DEPFILE ${object}.d
+      COMMENT "Building CUDA object ${name}"
+      VERBATIM)
+    list(APPEND objects ${object})
+  endforeach()
+  target_sources(${target} PRIVATE ${objects})
+endfunction()
+
 set(executor_libraries orrery::torch)
 set(executor_definitions "")
 if(ORRERY_HAS_MPI)
@@ -68,6 +88,11 @@ orrery_room(executor ${executor_left_out} DEPENDS orrery_plan PRIVATE ${executor
 get_target_property(executor_type orrery_executor TYPE)
 if(NOT executor_type STREQUAL "INTERFACE_LIBRARY")
   target_compile_definitions(orrery_executor PRIVATE ${executor_definitions})
+  # AdamW's loop takes a root: a vector has no errno.
+  set_source_files_properties(executor/segments/segments_flat.cc PROPERTIES COMPILE_OPTIONS -fno-math-errno)
+  if(ORRERY_HAS_CUDA)
+    orrery_add_kernels(orrery_executor)
+  endif()
 endif()
 # For tests of the room's inside (tests/unit/executor), which do see tensors.
 add_library(orrery_executor_internals INTERFACE)
@@ -93,6 +118,7 @@ elseif(NOT ORRERY_CUDA STREQUAL "OFF" AND CUDAToolkit_FOUND AND EXISTS ${ORRERY_
   endif()
   file(WRITE ${PROJECT_BINARY_DIR}/gpu_link_main.cc "int main() { return 0; }\n")
   add_executable(orrery_gpu_link ${gpu_sources} ${PROJECT_BINARY_DIR}/gpu_link_main.cc)
+  orrery_add_kernels(orrery_gpu_link)
   target_compile_definitions(orrery_gpu_link PRIVATE ${gpu_definitions})
   target_link_libraries(orrery_gpu_link PRIVATE orrery_executor orrery_plan orrery_flags ${executor_libraries} ${gpu_libraries})
   if(NCCL_INCLUDE_DIR)

@@ -85,13 +85,13 @@ TEST(ActivationLoops, GiveAnElementTheSameBitsWhereverItLies) {
 }
 
 TEST(Exponential, IsThatOfTheLibraryAndStaysAtItsEnds) {
-  for (double x = -87; x <= 88; x += 0.0117)
+  for (double x = -87; x <= 87; x += 0.0117)
     EXPECT_NEAR(kernels::exponential(static_cast<float>(x)) /
                     std::exp(static_cast<double>(static_cast<float>(x))),
                 1.0, 1.3e-7)
         << x;
   EXPECT_EQ(kernels::exponential(-1e30F), kernels::exponential(-87.0F));
-  EXPECT_EQ(kernels::exponential(INFINITY), kernels::exponential(88.0F));
+  EXPECT_EQ(kernels::exponential(INFINITY), kernels::exponential(87.0F));
 }
 
 }  // namespace

@@ -1,0 +1,29 @@
+#include "executor/segments/device_kernels.h"
+
+#include "base/check.h"
+
+#ifndef ORRERY_HAS_CUDA
+namespace orrery::executor::device {
+namespace {
+
+[[noreturn]] void none() { ORRERY_CHECK(false, "no CUDA in this build"); }
+
+}  // namespace
+
+const char* loss_max(Queue, const Logits&, float*) { none(); }
+const char* loss_sum(Queue, const Logits&, const float*, const std::int64_t*, float*) { none(); }
+const char* loss_gradient(Queue, const Logits&, const float*, const float*, const std::int64_t*,
+                          float) {
+  none();
+}
+const char* adamw(Queue, float*, const float*, float*, float*, void*, std::int64_t,
+                  const DecayRanges&, const AdamWStep&) {
+  none();
+}
+const char* rotate(Queue, const Heads&, const Heads&, const float*, const float*, std::int64_t,
+                   std::int64_t, std::int64_t, std::int64_t, float) {
+  none();
+}
+
+}  // namespace orrery::executor::device
+#endif

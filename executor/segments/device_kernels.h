@@ -1,0 +1,61 @@
+#pragma once
+/// Kernels of our own on CUDA, one launch each, where ATen takes many (device_kernels_cuda.cu).
+/// ATen's operations and the loops for the CPU are their reference (tests/gpu). No name of CUDA or
+/// of LibTorch stands here, so that nvcc compiles little and callers need no toolkit. Sums are fp32
+/// in an order that depends on shapes alone. A function returns what the launch ended with: null,
+/// or the toolkit's words.
+#include <cstdint>
+
+namespace orrery::executor::device {
+
+/// The device's queue that a kernel joins: a cudaStream_t.
+using Queue = void*;
+
+/// Numbers of the compute type.
+struct Numbers {
+  void* data = nullptr;
+  bool bf16 = false;
+};
+
+/// A shard's logits [rows, columns], rows at `stride`: of them `columns` belong to the vocabulary,
+/// the others are padding. `first`: vocabulary row of column 0.
+struct Logits {
+  Numbers numbers;
+  std::int64_t rows = 0, columns = 0, stride = 0, first = 0;
+};
+/// m[t] = max_c x.
+const char* loss_max(Queue queue, const Logits& x, float* m);
+/// stat[t] = sum_c exp(x - m), stat[rows + t] = x_target - m, 0 where another shard has the target.
+const char* loss_sum(Queue queue, const Logits& x, const float* m, const std::int64_t* targets,
+                     float* stat);
+/// x = scale (exp(x - m) / stat[t] - [column = target]); padding: 0.
+const char* loss_gradient(Queue queue, const Logits& x, const float* m, const float* stat,
+                          const std::int64_t* targets, float scale);
+
+/// AdamW as segments_flat.cc states it, with what depends on the update's number worked out.
+struct AdamWStep {
+  float decay, beta1, beta2, step, root_correction, epsilon;
+};
+/// Neighbouring ranges of elements, each up to its end.
+struct DecayRanges {
+  static constexpr int kMost = 32;
+  std::int64_t end[kMost];
+  bool decays[kMost];
+  int count = 0;
+};
+/// Updates `elements` of p, m, v, without decay behind the last range. `rounded`, if any, gets p in
+/// bf16.
+const char* adamw(Queue queue, float* p, const float* g, float* m, float* v, void* rounded,
+                  std::int64_t elements, const DecayRanges& ranges, const AdamWStep& step);
+
+/// Heads [batch, tokens, heads, head_dim] by strides; the last dimension is dense.
+struct Heads {
+  Numbers numbers;
+  std::int64_t batch_stride = 0, token_stride = 0, head_stride = 0;
+};
+/// to = from turned by its position's angle, tables [tokens, head_dim / 2]; sign -1: back.
+const char* rotate(Queue queue, const Heads& to, const Heads& from, const float* cos,
+                   const float* sin, std::int64_t batch, std::int64_t tokens, std::int64_t heads,
+                   std::int64_t head_dim, float sign);
+
+}  // namespace orrery::executor::device

@@ -16,6 +16,16 @@ const char* loss_gradient(Queue, const Logits&, const float*, const float*, cons
                           float) {
   none();
 }
+const char* norm(Queue, const NormRows&, const Numbers&, double) { none(); }
+const char* norm_backward(Queue, const NormRows&, const Numbers&, const Numbers&, const Numbers&) {
+  none();
+}
+const char* norm_gradients(Queue, const NormRows&, const Numbers&, float*, float*) { none(); }
+const char* add_column_sums(Queue, const Numbers&, std::int64_t, std::int64_t, float*) { none(); }
+const char* add_with_bias(Queue, const Numbers&, const Numbers&, const Numbers&, const Numbers&,
+                          std::int64_t, std::int64_t) {
+  none();
+}
 const char* adamw(Queue, float*, const float*, float*, float*, void*, std::int64_t,
                   const DecayRanges&, const AdamWStep&) {
   none();

@@ -32,6 +32,28 @@ const char* loss_sum(Queue queue, const Logits& x, const float* m, const std::in
 const char* loss_gradient(Queue queue, const Logits& x, const float* m, const float* stat,
                           const std::int64_t* targets, float scale);
 
+/// Rows [rows, features] of a norm; mean is null for an RMS norm, and so is then the bias.
+struct NormRows {
+  Numbers x, gain, bias;
+  float* mean = nullptr;
+  float* rstd = nullptr;
+  std::int64_t rows = 0, features = 0;
+};
+/// y, mean and rstd of x, as segments_norm.cc states them.
+const char* norm(Queue queue, const NormRows& rows, const Numbers& y, double epsilon);
+/// dx = the norm's part of dy, + residual, if any.
+const char* norm_backward(Queue queue, const NormRows& rows, const Numbers& dy,
+                          const Numbers& residual, const Numbers& dx);
+/// gain += sum_t dy (x - mean) rstd and, if any, bias += sum_t dy.
+const char* norm_gradients(Queue queue, const NormRows& rows, const Numbers& dy, float* gain,
+                           float* bias);
+/// sums[c] += sum_t x[t, c].
+const char* add_column_sums(Queue queue, const Numbers& x, std::int64_t rows, std::int64_t columns,
+                            float* sums);
+/// y = x + p + bias, the bias of `columns`.
+const char* add_with_bias(Queue queue, const Numbers& x, const Numbers& p, const Numbers& bias,
+                          const Numbers& y, std::int64_t rows, std::int64_t columns);
+
 /// AdamW as segments_flat.cc states it, with what depends on the update's number worked out.
 struct AdamWStep {
   float decay, beta1, beta2, step, root_correction, epsilon;

@@ -27,10 +27,11 @@ struct Sum {
   __device__ float operator()(float a, float b) const { return a + b; }
 };
 
-/// Of one number of each thread of the block; every thread of the first warp gets it.
+/// Of one number of each thread of the block; every thread gets it.
 template <class Op>
 __device__ float over_block(float x, Op op) {
   __shared__ float of_warp[kWarps];
+  __syncthreads();  // the numbers of the call before are read
   for (int other = kWarp / 2; other > 0; other /= 2)
     x = op(x, __shfl_xor_sync(0xffffffffU, x, other));
   if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = x;
@@ -41,7 +42,7 @@ __device__ float over_block(float x, Op op) {
   return x;
 }
 
-// One block a row in all three.
+// One block a row wherever a kernel's name ends in `row`.
 template <class T>
 __global__ void max_of_row(const T* logits, std::int64_t columns, std::int64_t stride, float* m) {
   const T* x = logits + blockIdx.x * stride;
@@ -79,6 +80,113 @@ __global__ void gradient_of_row(T* logits, std::int64_t columns, std::int64_t st
     if (c == target && c < columns) d -= scale;
     store(x[c], d);
   }
+}
+
+/// What a norm's kernels read of their rows.
+template <class T>
+struct Norm {
+  const T *x, *gain, *bias;
+  float *mean, *rstd;
+  std::int64_t features;
+
+  __device__ float normalised(std::int64_t row, std::int64_t c) const {
+    const float centre = mean == nullptr ? 0.0F : mean[row];
+    return (wide(x[row * features + c]) - centre) * rstd[row];
+  }
+};
+
+template <class T>
+__global__ void norm_of_row(Norm<T> n, T* y, double epsilon) {
+  const std::int64_t row = blockIdx.x;
+  const T* x = n.x + row * n.features;
+  const float share = 1.0F / static_cast<float>(n.features);
+  float mean = 0;
+  if (n.mean != nullptr) {
+    for (std::int64_t c = threadIdx.x; c < n.features; c += kThreads) mean += wide(x[c]);
+    mean = over_block(mean, Sum()) * share;
+  }
+  float squares = 0;
+  for (std::int64_t c = threadIdx.x; c < n.features; c += kThreads) {
+    const float distance = wide(x[c]) - mean;
+    squares += distance * distance;
+  }
+  squares = over_block(squares, Sum());
+  const float rstd = rsqrtf(squares * share + static_cast<float>(epsilon));
+  for (std::int64_t c = threadIdx.x; c < n.features; c += kThreads) {
+    const float scaled = (wide(x[c]) - mean) * rstd * wide(n.gain[c]);
+    store(y[row * n.features + c], n.bias == nullptr ? scaled : scaled + wide(n.bias[c]));
+  }
+  if (threadIdx.x != 0) return;
+  n.rstd[row] = rstd;
+  if (n.mean != nullptr) n.mean[row] = mean;
+}
+
+// dx = r (g - [layer] mean(g) - x' mean(g x')) with g = dy gain, x' = (x - mean) r.
+template <class T>
+__global__ void norm_backward_of_row(Norm<T> n, const T* dy, const T* residual, T* dx) {
+  const std::int64_t row = blockIdx.x, first = row * n.features;
+  float sum = 0, product = 0;
+  for (std::int64_t c = threadIdx.x; c < n.features; c += kThreads) {
+    const float g = wide(dy[first + c]) * wide(n.gain[c]);
+    sum += g;
+    product += g * n.normalised(row, c);
+  }
+  const float share = 1.0F / static_cast<float>(n.features);
+  sum = n.mean == nullptr ? 0.0F : over_block(sum, Sum()) * share;
+  product = over_block(product, Sum()) * share;
+  for (std::int64_t c = threadIdx.x; c < n.features; c += kThreads) {
+    const float g = wide(dy[first + c]) * wide(n.gain[c]);
+    const float d = n.rstd[row] * (g - sum - n.normalised(row, c) * product);
+    store(dx[first + c], residual == nullptr ? d : d + wide(residual[first + c]));
+  }
+}
+
+// A block has so many columns, a sector of 32 bytes in bf16, and as many threads for each.
+constexpr int kColumns = 16, kThreadsOfColumn = 64;
+
+/// Adds the sum of the column's threads to *to; all threads of the block call it.
+__device__ void add_over_column(float x, float* to) {
+  __shared__ float of_thread[kThreadsOfColumn][kColumns + 1];
+  __syncthreads();
+  of_thread[threadIdx.y][threadIdx.x] = x;
+  for (int half = kThreadsOfColumn / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (static_cast<int>(threadIdx.y) < half)
+      of_thread[threadIdx.y][threadIdx.x] += of_thread[threadIdx.y + half][threadIdx.x];
+  }
+  if (threadIdx.y == 0 && to != nullptr) *to += of_thread[0][threadIdx.x];
+}
+
+template <class T>
+__global__ void norm_gradients_of_columns(Norm<T> n, std::int64_t rows, const T* dy, float* gain,
+                                          float* bias) {
+  const std::int64_t c = blockIdx.x * kColumns + threadIdx.x;
+  const bool inside = c < n.features;
+  float of_gain = 0, of_bias = 0;
+  for (std::int64_t row = threadIdx.y; inside && row < rows; row += kThreadsOfColumn) {
+    const float d = wide(dy[row * n.features + c]);
+    of_gain += d * n.normalised(row, c);
+    of_bias += d;
+  }
+  add_over_column(of_gain, inside ? gain + c : nullptr);
+  if (bias != nullptr) add_over_column(of_bias, inside ? bias + c : nullptr);
+}
+
+template <class T>
+__global__ void sums_of_columns(const T* x, std::int64_t rows, std::int64_t columns, float* sums) {
+  const std::int64_t c = blockIdx.x * kColumns + threadIdx.x;
+  float sum = 0;
+  for (std::int64_t row = threadIdx.y; c < columns && row < rows; row += kThreadsOfColumn)
+    sum += wide(x[row * columns + c]);
+  add_over_column(sum, c < columns ? sums + c : nullptr);
+}
+
+template <class T>
+__global__ void add_with_bias_of_row(const T* x, const T* p, const T* bias, T* y,
+                                     std::int64_t columns) {
+  const std::int64_t first = blockIdx.x * columns;
+  for (std::int64_t c = threadIdx.x; c < columns; c += kThreads)
+    store(y[first + c], wide(x[first + c]) + wide(p[first + c]) + wide(bias[c]));
 }
 
 __global__ void adamw_of_elements(float* p, const float* g, float* m, float* v,
@@ -154,6 +262,69 @@ const char* loss_gradient(Queue queue, const Logits& x, const float* m, const fl
   return by_type(x.numbers, [&](auto* logits) {
     gradient_of_row<<<grid_of(x.rows), kThreads, 0, stream_of(queue)>>>(
         logits, x.columns, x.stride, x.first, m, stat, targets, scale);
+  });
+}
+
+namespace {
+
+template <class T>
+Norm<T> norm_of(const NormRows& r, const T*) {
+  return {static_cast<const T*>(r.x.data),
+          static_cast<const T*>(r.gain.data),
+          static_cast<const T*>(r.bias.data),
+          r.mean,
+          r.rstd,
+          r.features};
+}
+/// The numbers as what `like` points to.
+template <class T>
+T* as(const Numbers& numbers, const T*) {
+  return static_cast<T*>(numbers.data);
+}
+unsigned grid_of_columns(std::int64_t columns) {
+  return grid_of((columns + kColumns - 1) / kColumns);
+}
+
+}  // namespace
+
+const char* norm(Queue queue, const NormRows& rows, const Numbers& y, double epsilon) {
+  return by_type(rows.x, [&](auto* x) {
+    norm_of_row<<<grid_of(rows.rows), kThreads, 0, stream_of(queue)>>>(norm_of(rows, x), as(y, x),
+                                                                       epsilon);
+  });
+}
+
+const char* norm_backward(Queue queue, const NormRows& rows, const Numbers& dy,
+                          const Numbers& residual, const Numbers& dx) {
+  return by_type(rows.x, [&](auto* x) {
+    norm_backward_of_row<<<grid_of(rows.rows), kThreads, 0, stream_of(queue)>>>(
+        norm_of(rows, x), as(dy, x), as(residual, x), as(dx, x));
+  });
+}
+
+const char* norm_gradients(Queue queue, const NormRows& rows, const Numbers& dy, float* gain,
+                           float* bias) {
+  const dim3 block(kColumns, kThreadsOfColumn);
+  return by_type(rows.x, [&](auto* x) {
+    norm_gradients_of_columns<<<grid_of_columns(rows.features), block, 0, stream_of(queue)>>>(
+        norm_of(rows, x), rows.rows, as(dy, x), gain, bias);
+  });
+}
+
+const char* add_column_sums(Queue queue, const Numbers& x, std::int64_t rows, std::int64_t columns,
+                            float* sums) {
+  const dim3 block(kColumns, kThreadsOfColumn);
+  return by_type(x, [&](auto* numbers) {
+    sums_of_columns<<<grid_of_columns(columns), block, 0, stream_of(queue)>>>(numbers, rows,
+                                                                              columns, sums);
+  });
+}
+
+const char* add_with_bias(Queue queue, const Numbers& x, const Numbers& p, const Numbers& bias,
+                          const Numbers& y, std::int64_t rows, std::int64_t columns) {
+  return by_type(x, [&](auto* numbers) {
+    add_with_bias_of_row<<<grid_of(rows), kThreads, 0, stream_of(queue)>>>(
+        numbers, as(p, numbers), as(bias, numbers), as(y, numbers), columns);
   });
 }
 

@@ -10,6 +10,20 @@
 #include "executor/segments/segment_kernels.h"
 
 namespace orrery::executor::kernels {
+namespace {
+
+/// gradient += sum_t d; on a device in fp32 whatever d is of.
+void add_bias_gradient(at::Tensor& gradient, const at::Tensor& d) {
+  if (d.is_cpu()) {
+    gradient.add_(at::sum(d, {0}));
+    return;
+  }
+  ORRERY_CHECK(d.is_contiguous());
+  launched(device::add_column_sums(queue_of(d), numbers_of(d), d.size(0), d.size(1),
+                                   gradient.mutable_data_ptr<float>()));
+}
+
+}  // namespace
 
 void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
   const auto weight = [&] { return o.weights[0].view({s.out, s.in}); };  // G has none
@@ -37,7 +51,7 @@ void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
       gradient.add_(at::mm(dy.t(), x));
     else
       at::addmm_out(gradient, gradient, dy.t(), x);
-    if (s.bias) o.gradients[1].add_(at::sum(dy, {0}));
+    if (s.bias) add_bias_gradient(o.gradients[1], dy);
   }
   if (has_input_gradient(phase)) {
     at::Tensor dx = columns(made());
@@ -51,11 +65,15 @@ void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
 void residual(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
   if (phase == Phase::kF) {
     at::Tensor& y = o.writes[0].make();
+    if (s.bias && !y.is_cpu())
+      return launched(device::add_with_bias(queue_of(y), numbers_of(o.reads[0]),
+                                            numbers_of(o.reads[1]), numbers_of(o.weights[0]),
+                                            numbers_of(y), s.token_count(), s.in));
     at::add_out(y, o.reads[0], o.reads[1]);
     if (s.bias) y.add_(o.weights[0]);
     return;
   }
-  if (s.bias && has_weight_gradient(phase)) o.gradients[0].add_(at::sum(rows_of(o.reads[0]), {0}));
+  if (s.bias && has_weight_gradient(phase)) add_bias_gradient(o.gradients[0], rows_of(o.reads[0]));
 }
 
 }  // namespace orrery::executor::kernels

@@ -5,7 +5,8 @@
 ///   dx = scale * (exp(x - m) / z - [column = target])
 ///
 /// Columns at or past the vocabulary are padding: they count as -inf, and their gradient is zero.
-/// The Program reduces m and (z, x_target - m) over the shards between the segments.
+/// A device takes each segment in one kernel of ours. The Program reduces m and (z, x_target - m)
+/// over the shards between the segments.
 #include <ATen/ops/amax.h>
 #include <ATen/ops/log.h>
 #include <ATen/ops/sub.h>

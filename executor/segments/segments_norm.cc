@@ -1,7 +1,7 @@
 /// Layer norm:  y = (x - mean) r w + b,  r = (var + eps)^-1/2, by LibTorch's fused kernels.
 /// RMS norm:    y = x r w,               r = (mean(x^2) + eps)^-1/2, written out here:
 ///   dw = sum_t dy x r,   dx = r (dy w) - x r^3 / h * sum(dy w x).
-/// Statistics are fp32 in both precisions.
+/// Statistics are fp32 in both precisions. A device has kernels of ours for both norms and types.
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/mv.h>
@@ -76,10 +76,45 @@ void rms_norm_backward(const SegmentShape& s, Phase phase, Operands& o) {
   if (wide) rows_of(o.writes[0].make()).copy_(dx);
 }
 
+bool is_layer(const SegmentShape& s) { return s.norm == model::NormKind::kLayerNorm; }
+
+device::NormRows device_rows(const SegmentShape& s, const Operands& o, const at::Tensor& x,
+                             const at::Tensor& mean, const at::Tensor& rstd) {
+  return {.x = numbers_of(x),
+          .gain = numbers_of(o.weights[0]),
+          .bias = is_layer(s) ? numbers_of(o.weights[1]) : device::Numbers{},
+          .mean = is_layer(s) ? mean.mutable_data_ptr<float>() : nullptr,
+          .rstd = rstd.mutable_data_ptr<float>(),
+          .rows = s.token_count(),
+          .features = s.in};
+}
+
+void norm_on_device(const SegmentShape& s, Phase phase, Operands& o) {
+  const device::Queue queue = queue_of(o.reads[0]);
+  if (phase == Phase::kF) {
+    for (Output& out : o.writes) out.make();
+    return launched(device::norm(
+        queue,
+        device_rows(s, o, o.reads[0], o.writes[1].tensor, o.writes[is_layer(s) ? 2 : 1].tensor),
+        numbers_of(o.writes[0].tensor), s.epsilon));
+  }
+  const std::size_t rstd = is_layer(s) ? 3 : 2;
+  const device::NormRows rows = device_rows(s, o, o.reads[1], o.reads[2], o.reads[rstd]);
+  const device::Numbers dy = numbers_of(o.reads[0]);
+  if (has_weight_gradient(phase))
+    launched(
+        device::norm_gradients(queue, rows, dy, o.gradients[0].mutable_data_ptr<float>(),
+                               is_layer(s) ? o.gradients[1].mutable_data_ptr<float>() : nullptr));
+  if (!has_input_gradient(phase)) return;
+  const device::Numbers residual = s.residual ? numbers_of(o.reads[rstd + 1]) : device::Numbers{};
+  launched(device::norm_backward(queue, rows, dy, residual, numbers_of(o.writes[0].make())));
+}
+
 }  // namespace
 
 void norm(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
-  const bool layer = s.norm == model::NormKind::kLayerNorm;
+  if (!o.reads[0].is_cpu()) return norm_on_device(s, phase, o);
+  const bool layer = is_layer(s);
   if (phase == Phase::kF) return layer ? layer_norm_forward(s, o) : rms_norm_forward(s, o);
   return layer ? layer_norm_backward(s, phase, o) : rms_norm_backward(s, phase, o);
 }

@@ -1,5 +1,9 @@
+// Without nvcc tests/support/device_on_cpu.h stands for the toolkit, so that a test without a
+// device runs the same kernels.
+#ifdef __CUDACC__
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
+#endif
 
 #include "executor/segments/device_kernels.h"
 
@@ -12,6 +16,13 @@ const char* fault_of_launch() {
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
+
+#ifdef __CUDACC__
+template <class Kernel, class... Arguments>
+void launch(Kernel* kernel, dim3 grid, dim3 block, Queue queue, Arguments... arguments) {
+  kernel<<<grid, block, 0, static_cast<cudaStream_t>(queue)>>>(arguments...);
+}
+#endif
 
 __device__ float wide(float x) { return x; }
 __device__ float wide(__nv_bfloat16 x) { return __bfloat162float(x); }
@@ -238,30 +249,29 @@ const char* by_type(const Numbers& numbers, Launch launch) {
   return fault_of_launch();
 }
 
-cudaStream_t stream_of(Queue queue) { return static_cast<cudaStream_t>(queue); }
 unsigned grid_of(std::int64_t blocks) { return static_cast<unsigned>(blocks); }
 
 }  // namespace
 
 const char* loss_max(Queue queue, const Logits& x, float* m) {
-  return by_type(x.numbers, [&](auto* logits) {
-    max_of_row<<<grid_of(x.rows), kThreads, 0, stream_of(queue)>>>(logits, x.columns, x.stride, m);
+  return by_type(x.numbers, [&]<class T>(T* logits) {
+    launch(max_of_row<T>, grid_of(x.rows), kThreads, queue, logits, x.columns, x.stride, m);
   });
 }
 
 const char* loss_sum(Queue queue, const Logits& x, const float* m, const std::int64_t* targets,
                      float* stat) {
-  return by_type(x.numbers, [&](auto* logits) {
-    sum_of_row<<<grid_of(x.rows), kThreads, 0, stream_of(queue)>>>(logits, x.columns, x.stride,
-                                                                   x.first, m, targets, stat);
+  return by_type(x.numbers, [&]<class T>(T* logits) {
+    launch(sum_of_row<T>, grid_of(x.rows), kThreads, queue, logits, x.columns, x.stride, x.first, m,
+           targets, stat);
   });
 }
 
 const char* loss_gradient(Queue queue, const Logits& x, const float* m, const float* stat,
                           const std::int64_t* targets, float scale) {
-  return by_type(x.numbers, [&](auto* logits) {
-    gradient_of_row<<<grid_of(x.rows), kThreads, 0, stream_of(queue)>>>(
-        logits, x.columns, x.stride, x.first, m, stat, targets, scale);
+  return by_type(x.numbers, [&]<class T>(T* logits) {
+    launch(gradient_of_row<T>, grid_of(x.rows), kThreads, queue, logits, x.columns, x.stride,
+           x.first, m, stat, targets, scale);
   });
 }
 
@@ -288,43 +298,43 @@ unsigned grid_of_columns(std::int64_t columns) {
 }  // namespace
 
 const char* norm(Queue queue, const NormRows& rows, const Numbers& y, double epsilon) {
-  return by_type(rows.x, [&](auto* x) {
-    norm_of_row<<<grid_of(rows.rows), kThreads, 0, stream_of(queue)>>>(norm_of(rows, x), as(y, x),
-                                                                       epsilon);
+  return by_type(rows.x, [&]<class T>(T* x) {
+    launch(norm_of_row<T>, grid_of(rows.rows), kThreads, queue, norm_of(rows, x), as(y, x),
+           epsilon);
   });
 }
 
 const char* norm_backward(Queue queue, const NormRows& rows, const Numbers& dy,
                           const Numbers& residual, const Numbers& dx) {
-  return by_type(rows.x, [&](auto* x) {
-    norm_backward_of_row<<<grid_of(rows.rows), kThreads, 0, stream_of(queue)>>>(
-        norm_of(rows, x), as(dy, x), as(residual, x), as(dx, x));
+  return by_type(rows.x, [&]<class T>(T* x) {
+    launch(norm_backward_of_row<T>, grid_of(rows.rows), kThreads, queue, norm_of(rows, x),
+           as(dy, x), as(residual, x), as(dx, x));
   });
 }
 
 const char* norm_gradients(Queue queue, const NormRows& rows, const Numbers& dy, float* gain,
                            float* bias) {
   const dim3 block(kColumns, kThreadsOfColumn);
-  return by_type(rows.x, [&](auto* x) {
-    norm_gradients_of_columns<<<grid_of_columns(rows.features), block, 0, stream_of(queue)>>>(
-        norm_of(rows, x), rows.rows, as(dy, x), gain, bias);
+  return by_type(rows.x, [&]<class T>(T* x) {
+    launch(norm_gradients_of_columns<T>, grid_of_columns(rows.features), block, queue,
+           norm_of(rows, x), rows.rows, as(dy, x), gain, bias);
   });
 }
 
 const char* add_column_sums(Queue queue, const Numbers& x, std::int64_t rows, std::int64_t columns,
                             float* sums) {
   const dim3 block(kColumns, kThreadsOfColumn);
-  return by_type(x, [&](auto* numbers) {
-    sums_of_columns<<<grid_of_columns(columns), block, 0, stream_of(queue)>>>(numbers, rows,
-                                                                              columns, sums);
+  return by_type(x, [&]<class T>(T* numbers) {
+    launch(sums_of_columns<T>, grid_of_columns(columns), block, queue, numbers, rows, columns,
+           sums);
   });
 }
 
 const char* add_with_bias(Queue queue, const Numbers& x, const Numbers& p, const Numbers& bias,
                           const Numbers& y, std::int64_t rows, std::int64_t columns) {
-  return by_type(x, [&](auto* numbers) {
-    add_with_bias_of_row<<<grid_of(rows), kThreads, 0, stream_of(queue)>>>(
-        numbers, as(p, numbers), as(bias, numbers), as(y, numbers), columns);
+  return by_type(x, [&]<class T>(T* numbers) {
+    launch(add_with_bias_of_row<T>, grid_of(rows), kThreads, queue, numbers, as(p, numbers),
+           as(bias, numbers), as(y, numbers), columns);
   });
 }
 
@@ -332,19 +342,17 @@ const char* adamw(Queue queue, float* p, const float* g, float* m, float* v, voi
                   std::int64_t elements, const DecayRanges& ranges, const AdamWStep& step) {
   constexpr std::int64_t kMostBlocks = 1 << 14;
   const std::int64_t blocks = (elements + kThreads - 1) / kThreads;
-  adamw_of_elements<<<grid_of(blocks < kMostBlocks ? blocks : kMostBlocks), kThreads, 0,
-                      stream_of(queue)>>>(p, g, m, v, static_cast<__nv_bfloat16*>(rounded),
-                                          elements, ranges, step);
+  launch(adamw_of_elements, grid_of(blocks < kMostBlocks ? blocks : kMostBlocks), kThreads, queue,
+         p, g, m, v, static_cast<__nv_bfloat16*>(rounded), elements, ranges, step);
   return fault_of_launch();
 }
 
 const char* rotate(Queue queue, const Heads& to, const Heads& from, const float* cos,
                    const float* sin, std::int64_t batch, std::int64_t tokens, std::int64_t heads,
                    std::int64_t head_dim, float sign) {
-  return by_type(to.numbers, [&](auto* numbers) {
-    rotate_token<<<dim3(grid_of(tokens), grid_of(batch)), kThreads, 0, stream_of(queue)>>>(
-        numbers, static_cast<decltype(numbers)>(from.numbers.data), to, from, cos, sin, heads,
-        head_dim / 2, sign);
+  return by_type(to.numbers, [&]<class T>(T* numbers) {
+    launch(rotate_token<T>, dim3(grid_of(tokens), grid_of(batch)), kThreads, queue, numbers,
+           static_cast<T*>(from.numbers.data), to, from, cos, sin, heads, head_dim / 2, sign);
   });
 }
 

@@ -1,0 +1,229 @@
+// The kernels for devices, run on threads of the CPU, against the segments' loops for the CPU: the
+// same operands, fp32 to 1e-6 and bf16 to its rounding.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+#include "executor/segments/segment_kernels.h"
+#include "tests/support/device_on_cpu.h"
+// its functions, with threads of the CPU for a device
+#include "executor/segments/device_kernels_cuda.cu"
+
+namespace orrery::executor {
+namespace {
+
+using kernels::numbers_of;
+using model::DType;
+using model::Phase;
+using model::SegmentKind;
+using model::SegmentShape;
+
+constexpr double kFloat = 1e-6, kBFloat16 = 1.0 / 128;
+
+class DeviceKernels : public ::testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override { at::manual_seed(5); }
+  [[nodiscard]] bool bf16() const { return GetParam() == DType::kBFloat16; }
+  [[nodiscard]] at::Tensor random(at::IntArrayRef shape, double scale = 1) const {
+    return (at::randn(shape) * scale).to(scalar_type(GetParam()));
+  }
+  [[nodiscard]] SegmentShape shape(SegmentKind kind, std::int64_t in, std::int64_t out) const {
+    SegmentShape s;
+    s.kind = kind;
+    s.dtype = GetParam();
+    s.sequences = 1;
+    s.tokens = kRows;
+    s.in = in;
+    s.out = out;
+    return s;
+  }
+  [[nodiscard]] Output declared(std::vector<std::int64_t> extents, DType type) const {
+    return {.shape = std::move(extents), .dtype = type};
+  }
+  void expect_near(const at::Tensor& found, const at::Tensor& expected, double tolerance) const {
+    const at::Tensor e = expected.to(at::kDouble).view({-1}), f = found.to(at::kDouble).view({-1});
+    EXPECT_LE((e - f).abs().max().item<double>(), tolerance * e.abs().max().item<double>());
+  }
+  [[nodiscard]] double rounding() const { return bf16() ? kBFloat16 : kFloat; }
+
+  static constexpr std::int64_t kRows = 3;
+};
+
+Operands operands(std::vector<at::Tensor> reads, std::vector<Output> writes,
+                  std::vector<at::Tensor> updates = {}) {
+  Operands o;
+  o.reads = std::move(reads);
+  o.writes = std::move(writes);
+  o.updates = std::move(updates);
+  return o;
+}
+
+void run(const SegmentShape& s, Phase phase, Operands& o, SegmentContext context = {}) {
+  ASSERT_TRUE(run_segment(s, phase, o, context));
+}
+
+TEST_P(DeviceKernels, LossOfAShardWithPadding) {
+  constexpr std::int64_t kPadded = 304, kVocab = 600;  // the second shard has 8 columns of padding
+  SegmentShape s = shape(SegmentKind::kLossMax, 4, kPadded);
+  s.vocab = kVocab;
+  SegmentContext context;
+  context.vocabulary_shard = 1;
+  context.loss_scale = 0.25;
+  const at::Tensor x = random({1, kRows, kPadded}, 3);
+  const at::Tensor targets = at::zeros({1, kRows}, at::kLong);
+  targets.view({-1})[1] = 304;  // the first column; the others are in the first shard
+  Operands max = operands({x}, {declared({kRows}, DType::kFloat32)});
+  run(s, Phase::kF, max, context);
+  const at::Tensor m = max.writes[0].tensor;
+  s.kind = SegmentKind::kLossSum;
+  Operands sum = operands({x, m, targets}, {declared({2, kRows}, DType::kFloat32)});
+  run(s, Phase::kF, sum, context);
+  const at::Tensor stat = sum.writes[0].tensor;
+  s.kind = SegmentKind::kLoss;
+  Operands gradient = operands({m, stat, targets}, {}, {x.clone()});
+  run(s, Phase::kB, gradient, context);
+
+  at::Tensor own_m = at::zeros({kRows}), own_stat = at::zeros({2, kRows}), own = x.clone();
+  const device::Logits logits{numbers_of(own), kRows, kVocab - kPadded, kPadded, kPadded};
+  const auto* ids = targets.const_data_ptr<std::int64_t>();
+  device::loss_max(nullptr, logits, own_m.mutable_data_ptr<float>());
+  device::loss_sum(nullptr, logits, own_m.const_data_ptr<float>(), ids,
+                   own_stat.mutable_data_ptr<float>());
+  device::loss_gradient(nullptr, logits, own_m.const_data_ptr<float>(),
+                        own_stat.const_data_ptr<float>(), ids, 0.25F);
+  EXPECT_TRUE(at::equal(own_m, m));
+  expect_near(own_stat, stat, kFloat);
+  expect_near(own, gradient.updates[0], rounding());
+}
+
+TEST_P(DeviceKernels, Norms) {
+  constexpr std::int64_t kFeatures = 140;
+  for (const model::NormKind kind : {model::NormKind::kLayerNorm, model::NormKind::kRmsNorm}) {
+    const bool layer = kind == model::NormKind::kLayerNorm;
+    SegmentShape s = shape(SegmentKind::kNorm, kFeatures, kFeatures);
+    s.norm = kind;
+    s.residual = true;
+    const at::Tensor x = random({1, kRows, kFeatures}), dy = random({1, kRows, kFeatures}),
+                     residual = random({1, kRows, kFeatures});
+    std::vector<at::Tensor> weights{random({kFeatures})};
+    if (layer) weights.push_back(random({kFeatures}));
+    Operands f = operands({x}, {declared({1, kRows, kFeatures}, GetParam())});
+    for (int i = 0; i < (layer ? 2 : 1); ++i)
+      f.writes.push_back(declared({kRows}, DType::kFloat32));
+    f.weights = weights;
+    run(s, Phase::kF, f);
+    Operands b = operands({dy, x}, {declared({1, kRows, kFeatures}, GetParam())});
+    for (std::size_t i = 1; i < f.writes.size(); ++i) b.reads.push_back(f.writes[i].tensor);
+    b.reads.push_back(residual);
+    b.weights = weights;
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      b.gradients.push_back(at::full({kFeatures}, 2.0));
+    run(s, Phase::kBG, b);
+
+    at::Tensor mean = at::zeros({kRows}), rstd = at::zeros({kRows});
+    at::Tensor y = at::zeros_like(x), dx = at::zeros_like(x);
+    at::Tensor gain = at::full({kFeatures}, 2.0), bias = at::full({kFeatures}, 2.0);
+    const device::NormRows rows{.x = numbers_of(x),
+                                .gain = numbers_of(weights[0]),
+                                .bias = layer ? numbers_of(weights[1]) : device::Numbers{},
+                                .mean = layer ? mean.mutable_data_ptr<float>() : nullptr,
+                                .rstd = rstd.mutable_data_ptr<float>(),
+                                .rows = kRows,
+                                .features = kFeatures};
+    device::norm(nullptr, rows, numbers_of(y), s.epsilon);
+    device::norm_backward(nullptr, rows, numbers_of(dy), numbers_of(residual), numbers_of(dx));
+    device::norm_gradients(nullptr, rows, numbers_of(dy), gain.mutable_data_ptr<float>(),
+                           layer ? bias.mutable_data_ptr<float>() : nullptr);
+    expect_near(y, f.writes[0].tensor, rounding());
+    expect_near(rstd, f.writes.back().tensor, kFloat);
+    expect_near(dx, b.writes[0].tensor, rounding());
+    expect_near(gain, b.gradients[0], kFloat);
+    if (layer) expect_near(bias, b.gradients[1], kFloat);
+  }
+}
+
+TEST_P(DeviceKernels, BiasGradientsAndResiduals) {
+  constexpr std::int64_t kColumns = 70;  // no multiple of a block's
+  const at::Tensor d = random({130, kColumns}), bias = random({kColumns});
+  at::Tensor sums = at::full({kColumns}, 3.0);
+  device::add_column_sums(nullptr, numbers_of(d), 130, kColumns, sums.mutable_data_ptr<float>());
+  expect_near(sums, d.to(at::kDouble).sum(0) + 3.0, kFloat);
+  const at::Tensor x = random({kRows, kColumns}), p = random({kRows, kColumns});
+  at::Tensor y = at::zeros_like(x);
+  device::add_with_bias(nullptr, numbers_of(x), numbers_of(p), numbers_of(bias), numbers_of(y),
+                        kRows, kColumns);
+  expect_near(y, x.to(at::kDouble) + p.to(at::kDouble) + bias.to(at::kDouble), rounding());
+}
+
+TEST_P(DeviceKernels, AdamWOverAUnitOfSeveralParameters) {
+  plan::ParameterUnit unit;
+  for (const bool decays : {true, false, true}) {
+    plan::Parameter p;
+    p.offset = unit.elements;
+    p.shape = p.local_shape = {300};
+    p.decay = decays;
+    unit.parameters.push_back(p);
+    unit.elements += 300;
+  }
+  unit.padded = unit.elements;
+  SegmentShape s;
+  s.kind = SegmentKind::kAdamW;
+  s.elements = unit.elements;
+  SegmentContext context;
+  context.unit = &unit;
+  context.optimizer.learning_rate = 0.1;
+  at::Tensor p = at::randn({900}), g = at::randn({900}), m = at::randn({900}), v = at::rand({900});
+  Operands o = operands({g}, {}, {p.clone(), m.clone(), v.clone()});
+  run(s, Phase::kF, o, context);
+
+  const AdamW& a = context.optimizer;
+  const device::AdamWStep step{.decay = static_cast<float>(1 - a.learning_rate * a.weight_decay),
+                               .beta1 = static_cast<float>(1 - a.beta1),
+                               .beta2 = static_cast<float>(1 - a.beta2),
+                               .step = static_cast<float>(a.learning_rate / (1 - a.beta1)),
+                               .root_correction = static_cast<float>(1 / std::sqrt(1 - a.beta2)),
+                               .epsilon = static_cast<float>(a.epsilon)};
+  const device::DecayRanges ranges{
+      .end = {300, 600, 900}, .decays = {true, false, true}, .count = 3};
+  at::Tensor rounded = at::zeros({900}, at::kBFloat16);
+  device::adamw(nullptr, p.mutable_data_ptr<float>(), g.const_data_ptr<float>(),
+                m.mutable_data_ptr<float>(), v.mutable_data_ptr<float>(),
+                bf16() ? rounded.mutable_data_ptr() : nullptr, 900, ranges, step);
+  EXPECT_TRUE(at::equal(p, o.updates[0]));
+  EXPECT_TRUE(at::equal(m, o.updates[1]));
+  EXPECT_TRUE(at::equal(v, o.updates[2]));
+  if (bf16()) {
+    EXPECT_TRUE(at::equal(rounded, p.to(at::kBFloat16)));
+  }
+}
+
+TEST_P(DeviceKernels, RotationOfPackedHeadsIntoHeadsByStride) {
+  constexpr std::int64_t kHeads = 3, kDim = 8, kHalf = kDim / 2;
+  const at::Tensor packed = random({2, kRows, 5 * kDim}), angle = at::randn({kRows, kHalf});
+  const at::Tensor x = packed.narrow(-1, kDim, kHeads * kDim).view({2, kRows, kHeads, kDim});
+  const at::Tensor cos = angle.cos(), sin = angle.sin();
+  at::Tensor y = at::zeros_like(random({2, kHeads, kRows, kDim})).transpose(1, 2);
+  const auto heads = [](const at::Tensor& t) {
+    return device::Heads{numbers_of(t), t.stride(0), t.stride(1), t.stride(2)};
+  };
+  device::rotate(nullptr, heads(y), heads(x), cos.const_data_ptr<float>(),
+                 sin.const_data_ptr<float>(), 2, kRows, kHeads, kDim, -1);
+  const at::Tensor wide = x.to(at::kDouble), x1 = wide.narrow(-1, 0, kHalf),
+                   x2 = wide.narrow(-1, kHalf, kHalf);
+  const at::Tensor c = cos.to(at::kDouble).view({1, kRows, 1, kHalf}),
+                   back = sin.to(at::kDouble).view({1, kRows, 1, kHalf});
+  expect_near(y.narrow(-1, 0, kHalf).contiguous(), (x1 * c + x2 * back).contiguous(), rounding());
+  expect_near(y.narrow(-1, kHalf, kHalf).contiguous(), (x2 * c - x1 * back).contiguous(),
+              rounding());
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, DeviceKernels,
+                         ::testing::Values(DType::kFloat32, DType::kBFloat16));
+
+}  // namespace
+}  // namespace orrery::executor

@@ -6,6 +6,8 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/numbers.h"
 #include "model/hf_config_fields.h"
@@ -24,7 +26,7 @@ using namespace hf;
 constexpr base::DoubleRange kTheta{1.0, 1e12};
 constexpr base::DoubleRange kCapacity{1e-3, 1e3};
 
-constexpr std::array<base::Named<Activation>, 8> kActivations{
+constexpr std::array<base::Named<Activation>, 9> kActivations{
     {{"gelu", Activation::kGelu},
      {"gelu_new", Activation::kGeluTanh},
      {"gelu_pytorch_tanh", Activation::kGeluTanh},
@@ -32,7 +34,8 @@ constexpr std::array<base::Named<Activation>, 8> kActivations{
      {"gelu_fast", Activation::kGeluTanh},
      {"silu", Activation::kSilu},
      {"swish", Activation::kSilu},
-     {"relu", Activation::kRelu}}};
+     {"relu", Activation::kRelu},
+     {"relu2", Activation::kSquaredRelu}}};
 
 }  // namespace
 
@@ -40,9 +43,9 @@ ModelSpec family_defaults(Family family) {
   ModelSpec m;
   m.family = family;
   // 0.1 there, else 0
-  m.dropout = family == kGpt2 || family == kBert || family == kT5;
+  m.dropout = family == kGpt2 || family == kBert || family == kRoberta || family == kT5;
   if (family == kGpt2) return m;
-  if (family == kBert) {
+  if (family == kBert || family == kRoberta) {
     m.norm_epsilon = 1e-12;
     m.activation = Activation::kGelu;
     m.causal = false;
@@ -99,7 +102,17 @@ std::optional<Activation> find_activation(base::Reader& r, std::string_view key)
 
 namespace {
 
-bool is_rotary_family(Family f) { return f != kGpt2 && f != kBert; }
+/// Their names, and those of text models inside models of several media.
+std::vector<base::Named<Family>> family_names() {
+  std::vector<base::Named<Family>> names = names_up_to(kLastFamily);
+  names.push_back({"llama4_text", kLlama4});
+  names.push_back({"gemma3_text", kGemma3});
+  names.push_back({"qwen3_5_text", kQwen35});
+  names.push_back({"qwen3_5_moe_text", kQwen35Moe});
+  return names;
+}
+
+bool is_rotary_family(Family f) { return f != kGpt2 && f != kBert && f != kRoberta; }
 bool has_experts(Family f) { return f == kMixtral || f == kQwen2Moe || f == kDeepSeek; }
 
 /// Reads one file.
@@ -160,7 +173,7 @@ struct Reading {
       const bool expert = m.family == kQwen2Moe || m.family == kDeepSeek;
       m.ffn = require_size(r, {expert ? "moe_intermediate_size" : "intermediate_size"});
     }
-    if (m.family == kBert)
+    if (m.family == kBert || m.family == kRoberta)
       m.type_vocab = r.optional_int("type_vocab_size", {0, 1 << 16}).value_or(m.type_vocab);
   }
 
@@ -204,7 +217,7 @@ struct Reading {
   }
 
   void read_flags() {
-    const bool gpt2 = m.family == kGpt2, bert = m.family == kBert;
+    const bool gpt2 = m.family == kGpt2, bert = m.family == kBert || m.family == kRoberta;
     const std::string_view epsilon = gpt2   ? "layer_norm_epsilon"
                                      : bert ? "layer_norm_eps"
                                             : "rms_norm_eps";
@@ -219,19 +232,22 @@ struct Reading {
     }
   }
 
-  /// rope_theta stands at the top, or (transformers 5) inside rope_parameters. Scaling changes no
-  /// size and no FLOP.
-  void read_rotary() {
-    r.ignore("rope_scaling");
-    std::optional<double> theta = r.optional_double("rope_theta", kTheta);
-    if (const auto parameters = r.optional_object("rope_parameters")) {
-      base::Reader inner(*parameters, "rope_parameters", r.sink());
-      inner.allow_unknown();
-      const auto nested = inner.optional_double("rope_theta", kTheta);
-      if (!theta) theta = nested;
-      inner.finish();
+  /// Mistral's and Mixtral's window; Qwen2's means nothing unless it is switched on, and then from
+  /// block max_window_layers on.
+  void read_window() {
+    if (m.family != kMistral && m.family != kMixtral && m.family != kQwen2 && m.family != kQwen2Moe)
+      return;
+    const auto window = r.optional_int("sliding_window", kTable);
+    const bool qwen = m.family == kQwen2 || m.family == kQwen2Moe;
+    if (!window || (qwen && !r.optional_bool("use_sliding_window").value_or(false))) return;
+    const auto from = r.optional_int("max_window_layers", {0, 1 << 20}).value_or(0);
+    std::vector<std::pair<std::string, BlockShape>> blocks;
+    for (std::int64_t i = 0; i < m.layers && m.layers <= 4096; ++i) {
+      BlockShape s = m;
+      if (!qwen || i >= from) s.reach = *window;
+      blocks.emplace_back(s.reach > 0 ? "window" : "full", s);
     }
-    m.rope_theta = theta.value_or(m.rope_theta);
+    set_order(m, blocks);
   }
 
   /// Switches of transformers that change the mathematics into something that we do not train.
@@ -246,7 +262,7 @@ struct Reading {
       refuse_true("scale_attn_by_inverse_layer_idx");
       refuse_true("add_cross_attention");
     }
-    if (m.family != kBert) return;
+    if (m.family != kBert && m.family != kRoberta) return;
     refuse_true("is_decoder");
     refuse_true("add_cross_attention");
     const auto position = r.optional_string("position_embedding_type");
@@ -254,15 +270,6 @@ struct Reading {
       r.fault("position_embedding_type", kUnsupported, "only 'absolute' is",
               "position embeddings '{}' are not supported", *position);
     }
-  }
-
-  void refuse_latent_attention() {
-    const auto type = r.optional_string("model_type");
-    if (!type || !(type->starts_with("deepseek_v2") || type->starts_with("deepseek_v3"))) return;
-    r.fault("model_type", kUnsupported,
-            "of DeepSeek the first mixture, 'deepseek' (deepseek-moe-16b), is",
-            "'{}' compresses keys and values (multi-head latent attention), which is not modelled",
-            *type);
   }
 
   /// Sizes that are each in range may still multiply to a model whose counts overflow: 1e15
@@ -288,29 +295,49 @@ struct Reading {
 
 }  // namespace
 
+namespace {
+
+/// The text model of a model of several media; tied embeddings are said outside of it.
+base::Result<ModelSpec> read_text_config(const base::Node& root, const base::Node& text,
+                                         std::string_view name) {
+  TRY(ModelSpec m, read_hf_config(text, name));
+  if (const auto tied = root.find("tie_word_embeddings"); tied && !tied->is_null()) {
+    TRY(m.tied_embeddings, tied->as_bool());
+  }
+  return m;
+}
+
+}  // namespace
+
 base::Result<ModelSpec> read_hf_config(const base::Node& root, std::string_view name) {
+  if (const auto text = root.find("text_config"); text && text->is_object())
+    return read_text_config(root, *text, name);
   base::ErrorSink sink;
   base::Reader r(root, fmt::format("model '{}'", name), sink);
-  r.allow_unknown();
   ModelSpec m;
   Reading reading{root, r, m};
-  reading.refuse_latent_attention();
-  if (!sink.ok()) return sink.result(m);
-  const Family family = r.required_enum("model_type", names_up_to(kSwin));
+  const Family family = r.required_enum("model_type", family_names());
   if (!sink.ok()) return sink.result(m);  // what the other keys mean depends on it
+  if (is_decoder(family))
+    ignore_harmless(root, r);
+  else
+    r.allow_unknown();
   m = family_defaults(family);
   m.name = std::string(name);
   reading.read_dropout();
   if (has_kinds(family)) {
     read_kinds(r, m);
+  } else if (is_decoder(family)) {
+    read_decoder(r, m);
   } else {
     reading.read_heads();
     reading.read_sizes();
     if (has_experts(family)) reading.read_experts();
     reading.read_flags();
-    if (m.position == PositionKind::kRotary) reading.read_rotary();
+    if (m.position == PositionKind::kRotary) read_rope(r, m);
     reading.refuse_unsupported();
     if (family == kDeepSeek && sink.ok()) read_dense_first(r, m);
+    reading.read_window();
   }
   r.finish();
   if (sink.ok()) reading.check_total();

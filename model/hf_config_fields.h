@@ -5,6 +5,8 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/config.h"
 #include "model/spec.h"
@@ -32,6 +34,25 @@ inline std::int64_t require_size(base::Reader& r, std::initializer_list<std::str
 }
 /// The activation under `key`, if it is there.
 std::optional<Activation> find_activation(base::Reader& r, std::string_view key);
+
+/// Rotary positions: base, share of a head, scaling; old keys (rope_theta, rope_scaling) and new
+/// ones (rope_parameters), into the fields of BlockShape. @pre head_dim is read.
+void read_rope(base::Reader& r, ModelSpec& m);
+
+/// A model whose blocks take turns: `shapes` in order of the blocks, which become kinds and order.
+/// Kinds that differ only in their keys and rotation stand together.
+void set_order(ModelSpec& m, const std::vector<std::pair<std::string, BlockShape>>& shapes);
+
+/// Marks the keys as known that change nothing of what is modelled, and those that are switched
+/// off: every other key that nobody asks for is then a fault.
+void ignore_harmless(const base::Node& root, base::Reader& r);
+
+/// The families of hf_config_decoders.cc: decoders with one kind of block or several.
+bool is_decoder(Family family);
+void read_decoder(base::Reader& r, ModelSpec& m);
+/// Of them those whose blocks have other mixers than attention over materialised keys.
+void read_latent(base::Reader& r, ModelSpec& m);
+void read_recurrent(base::Reader& r, ModelSpec& m);
 
 /// The families of hf_config_kinds.cc. They fill in everything but name and family.
 bool has_kinds(Family family);

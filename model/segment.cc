@@ -10,7 +10,8 @@ constexpr base::EnumNames<kLastSegmentKind> kKinds(
     "attention_split", "attention_block", "attention_merge", "projection", "residual", "mlp_in",
     "activation", "mlp_out", "logits", "loss_max", "loss_sum", "loss", "slice", "zero_gradient",
     "accumulate", "adamw", "router", "dispatch", "expert_in", "expert_out", "combine",
-    "patch_product", "pool", "bias", "norm_sums", "norm_apply", "scores", "softmax", "values");
+    "patch_product", "pool", "bias", "norm_sums", "norm_apply", "scores", "softmax", "values",
+    "head_norm", "latent_attention", "scan", "latent_product");
 
 }  // namespace
 

@@ -76,6 +76,18 @@ namespace orrery::model {
 ///                 da, a -> dscores
 ///   kValues       a, v [b,K,kd] -> o [b,s,nd]
 ///                 B: do, v -> da;  G: do, a -> dv
+///   kHeadNorm     qkv (, w(q gain, k gain)) -> qkv           queries and keys normed, values as
+///   they
+///                 dqkv, qkv -> dqkv                          are; its statistics are computed anew
+///   kAttention, with sinks:  w(sinks [n]) as well; backward kBG
+///   kLatentAttention  q [b,s,nd], kv [b,s,n(d-r+v)], rotated part of keys [b,s,r]
+///                   -> o [b,s,nv], lse [b,n,s] fp32          kv: of each head its key's first d -
+///                   r
+///                 do, q, kv, kr, o, lse -> dq, dkv, dkr      numbers, then its value's v
+///   kScan         u [b,s,in], w(convolution, decay, gains)   the mixer of a recurrent block, with
+///                   -> o [b,s,out], y [b,s,out]              its convolution and its gated norm
+///                 do, u, y -> du
+///   kLatentProduct  a, w(W) -> y [b,s,out]                   as kQkv, W whole on every tensor rank
 ///   kLossMax      logits -> m [T] fp32                       columns past the vocabulary are -inf
 ///   kLossSum      logits, m, targets -> stat [2,T] fp32      row 0 sum exp(x-m), row 1 target
 ///                                                            logit - m, 0 if not in this shard
@@ -146,8 +158,12 @@ enum class SegmentKind : std::uint8_t {
   kScores,
   kSoftmax,
   kValues,
+  kHeadNorm,
+  kLatentAttention,
+  kScan,
+  kLatentProduct,
 };
-inline constexpr SegmentKind kLastSegmentKind = SegmentKind::kValues;
+inline constexpr SegmentKind kLastSegmentKind = SegmentKind::kLatentProduct;
 std::string_view to_string(SegmentKind kind);
 
 /// F forward, B gradient of the input, G gradient of the weights, BG both at once.
@@ -161,7 +177,7 @@ std::string_view to_string(Phase phase);
 ///   kEmbedding                   in h, out vocabulary rows of this shard, vocab
 ///   kPositionAdd                 in h, out positions of the table, token_parts, token_stride,
 ///                                token_chunks
-///   kNorm                        in = out h, norm, epsilon, residual
+///   kNorm                        in = out h, norm, epsilon, residual, gain, norm_bias
 ///   kResidual                    in = out h (, bias)
 ///   kQkv .. kMlpOut, kLogits     in, out (, bias)
 ///   kQkv, kProjection, kMlpIn, kMlpOut   slices, slice: in is that of one slice, a has slices * in
@@ -187,6 +203,14 @@ std::string_view to_string(Phase phase);
 ///                                epsilon, residual
 ///   kScores, kSoftmax, kValues   heads, kv_heads, head_dim, kv_tokens, rotary, rope_theta, causal,
 ///                                token_bits, key_bits
+///                                kAttention as well: rope, reach, chunked, score_cap, score_scale,
+///                                sinks, alibi (heads of all ranks, tensor_parts, part_stride)
+///   kHeadNorm                    heads, kv_heads, head_dim, epsilon, bias (has gains), whole
+///   kLatentAttention             heads, head_dim, value_dim, rope_dim, parts (tensor ranks); as
+///                                kAttention
+///   kScan                        in, out, heads, head_dim, kv_heads (groups), state, chunk,
+///   kernel,
+///                                weights (elements of its own)
 ///   kLossMax, kLossSum, kLoss    out columns of this shard, vocab
 ///   kEmbedding, kLoss*           parts, part_stride: which shard of the vocabulary
 ///   kSlice                       elements (of the result), dim, parts, part_stride
@@ -225,7 +249,8 @@ struct SegmentShape {
   bool bias = false;  // linears and residual carry a bias; layer norm always has one
   bool rotary = false;
   bool causal = true;
-  bool residual = false;  // kNorm B: adds d_residual
+  bool residual = false;               // kNorm B: adds d_residual
+  bool gain = true, norm_bias = true;  // norms: with gains; layer norms: with biases
   double epsilon = 1e-5;
   double rope_theta = 10000.0;
   std::int64_t vocab = 0;  // global vocabulary (embedding, loss: to mask padded rows)
@@ -251,10 +276,30 @@ struct SegmentShape {
   int slices = 1;  // products: slices of the contraction
   int slice = 0;   // which of them
   int steps = 1;   // products: temporal steps of a partitioned one
+  // attention: keys that a query sees (0: all), those of its own chunk, or the last ones
+  std::int64_t reach = 0;
+  bool chunked = false;
+  bool sinks = false;
+  std::int64_t alibi = 0;  // heads of the whole model, where scores fall with distance; else 0
+  double score_cap = 0, score_scale = 0;  // 0: none; 1 / sqrt(head_dim)
+  Rope rope = {};
+  std::int64_t value_dim = 0, rope_dim = 0;                    // latent attention
+  std::int64_t state = 0, kernel = 0, chunk = 0, weights = 0;  // scans
+  bool delta = false;                                          // of the delta rule
+  bool whole = false;  // kHeadNorm: over all heads at once, a gain of each of their numbers
+  double scale = 1;    // embedding, residual (of p), logits: of what is added or made
+  double cap = 0;      // logits
   // id bits of devices that split the tokens and the keys of a partitioned operator
   std::uint32_t token_bits = 0, key_bits = 0;
 
   std::int64_t token_count() const { return sequences * tokens; }
+  /// Keys whose scores a query of a whole sequence takes: of a window its own, else all.
+  std::int64_t keys_seen() const { return reach > 0 && reach < tokens ? reach : tokens; }
+  /// No fused kernel of the executor does it: scores are made in blocks of kQueryRows queries.
+  static constexpr std::int64_t kQueryRows = 128;
+  bool explicit_core() const {
+    return keys_seen() < tokens || score_cap != 0 || sinks || alibi > 0;
+  }
   // R of kDispatch and kCombine
   std::int64_t expert_rows() const { return sequences * experts * capacity; }
   /// The same of b times the sequences; what serves weights has none.

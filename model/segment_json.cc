@@ -46,6 +46,22 @@ constexpr Field<Shape> kFields[] = {
     {"causal", &Shape::causal},
     {"residual", &Shape::residual},
     {"shared", &Shape::shared},
+    {"reach", &Shape::reach, kSize},
+    {"alibi", &Shape::alibi, kSize},
+    {"value_dim", &Shape::value_dim, kSize},
+    {"rope_dim", &Shape::rope_dim, kSize},
+    {"state", &Shape::state, kSize},
+    {"kernel", &Shape::kernel, kSize},
+    {"chunk", &Shape::chunk, kSize},
+    {"weights", &Shape::weights, kSize},
+    {"chunked", &Shape::chunked},
+    {"sinks", &Shape::sinks},
+    {"delta", &Shape::delta},
+    {"whole", &Shape::whole},
+    {"gain", &Shape::gain},
+    {"norm_bias", &Shape::norm_bias},
+    {"score_cap", &Shape::score_cap, {0, 1e6}},
+    {"score_scale", &Shape::score_scale, {0, 1e6}},
     {"epsilon", &Shape::epsilon, {1e-30, 0.1}},
     {"rope_theta", &Shape::rope_theta, {1.0, 1e12}},
 };
@@ -66,6 +82,7 @@ std::vector<std::string_view> needed_sizes(SegmentKind kind) {
     case kMlpIn:
     case kMlpOut:
     case kPatchProduct:
+    case kLatentProduct:
     case kBias:
     case kNormSums:
     case kNormApply:
@@ -76,6 +93,12 @@ std::vector<std::string_view> needed_sizes(SegmentKind kind) {
     case kScores:
     case kSoftmax:
     case kValues: return {"sequences", "tokens", "heads", "kv_heads", "head_dim", "kv_tokens"};
+    case kHeadNorm: return {"sequences", "tokens", "heads", "kv_heads", "head_dim"};
+    case kLatentAttention:
+      return {"sequences", "tokens", "heads", "head_dim", "value_dim", "rope_dim"};
+    case kScan:
+      return {"sequences", "tokens",   "in",    "out",  "heads",
+              "kv_heads",  "head_dim", "state", "chunk"};
     case kPool: return {"sequences", "tokens", "in", "out", "kv_tokens"};
     case kAttentionMerge: return {"sequences", "tokens", "heads", "head_dim"};
     case kRouter: return {"sequences", "tokens", "in", "experts", "top_k"};
@@ -141,8 +164,7 @@ base::Result<SegmentShape> read_segment_shape(const base::Node& node) {
   s.kind = r.required_enum("kind", names_up_to(kLastSegmentKind));
   s.dtype = r.required_enum("dtype", names_up_to(DType::kInt64));
   s.norm = r.optional_enum("norm", names_up_to(NormKind::kRmsNorm)).value_or(s.norm);
-  s.activation =
-      r.optional_enum("activation", names_up_to(Activation::kRelu)).value_or(s.activation);
+  s.activation = r.optional_enum("activation", names_up_to(kLastActivation)).value_or(s.activation);
   read_fields(r, kFields, s, Fields::kOptional);
   r.finish();
   if (sink.ok()) check_sizes(r, s);

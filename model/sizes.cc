@@ -96,6 +96,7 @@
 
 #include "base/check.h"
 #include "base/numbers.h"
+#include "model/mixer_sizes.h"
 #include "model/partitioned_sizes.h"
 #include "model/segment.h"
 
@@ -249,15 +250,21 @@ struct Rows {
   PhaseWork attention() const {
     ORRERY_CHECK(s.heads > 0 && s.kv_heads > 0 && s.head_dim > 0);
     if (phase == kG) return {};
-    const double product = 2 * t * real(s.tokens) * n * d;
+    const double product = 2 * t * real(s.keys_seen()) * n * d;
     const double lse = kFloatBytes * t * n;
     const std::int64_t columns = tokens * s.head_dim;
+    const std::int64_t rows = std::min(s.tokens, SegmentShape::kQueryRows);
+    const std::int64_t scores = s.explicit_core()
+                                    ? temporary_float(s.sequences * s.heads * rows *
+                                                      std::min(s.tokens, s.keys_seen() + rows))
+                                    : 0;
     const std::int64_t rotated = s.rotary ? temporary(columns * (s.heads + s.kv_heads)) : 0;
     const std::int64_t repeated = s.kv_heads < s.heads ? temporary(2 * columns * s.heads) : 0;
     if (phase == kF)
-      return make(2 * product, e * t * (2 * n + 2 * k) * d + lse, rotated + repeated);
+      return make(2 * product, e * t * (2 * n + 2 * k) * d + lse, rotated + repeated + 4 * scores);
     const std::int64_t separate = temporary(3 * columns * s.heads);
-    return make(5 * product, e * t * (4 * n + 4 * k) * d + lse, separate + rotated + repeated);
+    return make(5 * product, e * t * (4 * n + 4 * k) * d + lse,
+                separate + rotated + repeated + 6 * scores);
   }
 
   // Turns q and k by the angles of their positions straight into place; backward turns the
@@ -305,9 +312,9 @@ struct Rows {
     if (phase == kG) return {};
     const double g = t * out;
     const double u = s.gated ? 2 * g : g;
-    const double cost = s.activation == Activation::kRelu   ? 1
-                        : s.activation == Activation::kSilu ? 4
-                                                            : 8;
+    const bool rectifies =
+        s.activation == Activation::kRelu || s.activation == Activation::kSquaredRelu;
+    const double cost = rectifies ? 1 : s.activation == Activation::kSilu ? 4 : 8;
     if (phase == kF)
       return make(cost * g + (s.gated ? g : 0), e * u + result_bytes(g), quantised(tokens * s.out));
     return make(2 * cost * g + (s.gated ? 3 * g : 0), e * (2 * u + g), 0);
@@ -436,6 +443,7 @@ PhaseWork work(const SegmentShape& shape, Phase phase) {
     case kExpertIn:
     case kExpertOut:
     case kPatchProduct:
+    case kLatentProduct:
     case kLogits: return rows.linear();
     case kRouter: return rows.router();
     case kDispatch: return rows.dispatch();
@@ -453,6 +461,9 @@ PhaseWork work(const SegmentShape& shape, Phase phase) {
     case kScores:
     case kSoftmax:
     case kValues: return partitioned_work(shape, phase);
+    case kHeadNorm:
+    case kLatentAttention:
+    case kScan: return mixer_work(shape, phase);
     case kLossMax: return rows.loss_max();
     case kLossSum: return rows.loss_sum();
     case kLoss: return rows.loss();

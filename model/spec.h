@@ -21,11 +21,98 @@ enum class Family : std::uint8_t {
   kDeepSeek,
   kT5,
   kViT,
-  kSwin
+  kSwin,
+  kQwen3,
+  kQwen3Moe,
+  kQwen3Next,
+  kQwen35,
+  kQwen35Moe,
+  kLlama4,
+  kGemma,
+  kGemma2,
+  kGemma3,
+  kPhi,
+  kPhi3,
+  kDeepSeekV2,
+  kDeepSeekV3,
+  kKimiK2,
+  kGptOss,
+  kGlm4,
+  kGlm4Moe,
+  kOlmo,
+  kOlmo2,
+  kOlmo3,
+  kOlmoe,
+  kGptNeox,
+  kFalcon,
+  kOpt,
+  kBloom,
+  kStarcoder2,
+  kGranite,
+  kGraniteMoeHybrid,
+  kCohere,
+  kMinimax,
+  kMinimaxM2,
+  kInternlm2,
+  kNemotron,
+  kNemotronH,
+  kMamba2,
+  kRoberta
 };
+inline constexpr Family kLastFamily = Family::kRoberta;
 enum class NormKind : std::uint8_t { kLayerNorm, kRmsNorm };
-enum class Activation : std::uint8_t { kGelu, kGeluTanh, kSilu, kRelu };
-enum class PositionKind : std::uint8_t { kLearned, kRotary, kRelative };
+///   kSquaredRelu   max(x, 0)² (So et al., "Primer", arXiv 2109.08668)
+///   kClampedSwiglu (up + 1) gate sigmoid(1.702 gate), gate <= 7, |up| <= 7 (gpt-oss); gated only
+///   kSigmoid       of output gates
+enum class Activation : std::uint8_t {
+  kGelu,
+  kGeluTanh,
+  kSilu,
+  kRelu,
+  kSquaredRelu,
+  kClampedSwiglu,
+  kSigmoid
+};
+inline constexpr Activation kLastActivation = Activation::kSigmoid;
+///   kAlibi   scores less slope (i - j), slopes 2^(-8 h / n) of head h = 1 .. n (arXiv 2108.12409)
+///   kNone    none at all (recurrent mixers know the order)
+enum class PositionKind : std::uint8_t { kLearned, kRotary, kRelative, kAlibi, kNone };
+/// What mixes the tokens of a block.
+///   kLatent     attention over keys and values made of a narrow latent (DeepSeek-V2, arXiv
+///               2405.04434, section 2.1): q = W_uq n(W_dq x), c = n(W_dkv x), k = [W_uk c,
+///               rope(W_kr x)], v = W_uv c; the rotated key is shared by all heads
+///   kMamba2     a state space dual (arXiv 2405.21060): z, x, B, C and steps from one product, a
+///               causal convolution of x, B, C, the scan, a norm gated by z
+///   kDeltaNet   gated delta rule (arXiv 2412.06464): the same with keys and queries for B and C
+///   kLightning  linear attention with decay (arXiv 2401.04658), its output normed and gated
+///   kNone       nothing: the block is an MLP alone
+enum class Mixer : std::uint8_t { kAttention, kLatent, kMamba2, kDeltaNet, kLightning, kNone };
+/// RMS norms of queries and keys in front of the scores: per head over its own numbers, with gains
+/// of head_dim that heads share, or over all heads at once (OLMo 2), or per head without gains.
+enum class QkNorm : std::uint8_t { kNone, kHead, kWhole, kPlain };
+/// Rescaled rotary frequencies (docs/models/attention.md).
+enum class RopeScaling : std::uint8_t { kNone, kLinear, kDynamic, kYarn, kLlama3, kLongRope };
+/// Frequencies theta^(-2i/dims) of the first `dims` numbers of a head (0: all of them), rescaled.
+struct Rope {
+  std::int64_t dims = 0;
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1;
+  double low = 1, high = 4;   // llama3: of wave lengths; yarn: beta_slow, beta_fast
+  std::int64_t original = 0;  // positions that the frequencies were trained for
+  double magnitude = 1;       // of the rotated numbers (yarn)
+  bool operator==(const Rope&) const = default;
+};
+/// A recurrent mixer: `heads` of `head_dim` values (P), `groups` of keys and queries of `state`
+/// numbers each (N), a causal convolution over `kernel` tokens (0: none), chunks of `chunk` tokens.
+struct Scan {
+  std::int64_t heads = 0, head_dim = 0, groups = 0, state = 0, kernel = 0, chunk = 0;
+  std::int64_t values() const { return heads * head_dim; }  // d_in = n P
+  std::int64_t keys() const { return groups * state; }      // G N
+  bool operator==(const Scan&) const = default;
+};
+/// Attention and MLP one behind the other, or both on the block's input: behind one norm, or each
+/// behind its own (GPT-NeoX, Falcon).
+enum class Branches : std::uint8_t { kSerial, kParallel, kParallelTwoNorms };
 /// What a block does before its own first norm.
 ///   kPatchMerging  Swin: four neighbouring tokens of half the hidden size become one: norm of the
 ///                  4 (hidden / 2) numbers, product to `hidden`
@@ -59,6 +146,19 @@ struct BlockShape {
   std::int64_t window = 0;
   // tokens of the sequence for one token here (Swin: 4 for each patch merging before)
   std::int64_t token_share = 1;
+
+  Mixer mixer = Mixer::kAttention;
+  // a query sees the last `reach` keys, its own among them; chunked: those of its own
+  // floor(position / reach); 0: all before it
+  std::int64_t reach = 0;
+  bool chunked = false;
+  bool rotates = true;  // where the model has rotary positions
+  double rope_theta = 10000.0;
+  Rope rope = {};
+  // Latent attention: ranks of queries (0: one matrix) and of keys and values; of head_dim numbers
+  // of a query or key the last rope_dim are rotated; numbers of a value.
+  std::int64_t q_rank = 0, kv_rank = 0, rope_dim = 0, value_dim = 0;
+  Scan scan = {};
   bool operator==(const BlockShape&) const = default;
 };
 
@@ -92,7 +192,6 @@ struct ModelSpec : BlockShape {
   // to repeat)
   bool dropout = false;
   PositionKind position = PositionKind::kLearned;
-  double rope_theta = 10000.0;
   bool post_norm = false;  // BERT: norm after the residual; embedding norm; no final norm
   bool pooler = false;     // BERT: linear [hidden, hidden] + bias over the first token
 
@@ -103,6 +202,27 @@ struct ModelSpec : BlockShape {
   bool shared_gate = true;
 
   std::vector<BlockRun> runs = {};  // in order; empty: `layers` blocks of the fields above
+  // Kind of every block, where kinds take turns (windows between full attention); the runs then are
+  // the kinds, each with all its blocks. Empty: the runs lie one behind the other.
+  std::vector<int> order = {};
+
+  QkNorm qk_norm = QkNorm::kNone;
+  bool norm_before = true, norm_after = false;  // of each branch
+  // x + attention(n(x)) + mlp(n(x)), with one norm or two, in place of one behind the other
+  Branches branches = Branches::kSerial;
+  bool norm_gain = true, norm_bias = true;  // of a layer norm: whether it has them
+  bool embedding_norm = false;              // behind the embedding (BLOOM)
+  bool key_bias = true;                     // where qkv_bias
+  bool head_bias = false;
+  bool output_gate = false;  // attention's output times sigmoid(W_g x) (Qwen3-Next)
+  bool sinks = false;        // one more logit a head in the softmax, a weight (gpt-oss)
+  // c tanh(x / c) on scores and on logits (Gemma 2); 0: none
+  double score_cap = 0, logit_cap = 0;
+  double score_scale = 0;  // of scores; 0: 1 / sqrt(head_dim)
+  double embedding_scale = 1, residual_scale = 1, logit_scale = 1;
+  bool expert_bias = false;  // of router and experts (gpt-oss)
+  // width that experts read and write between two products of their own (Nemotron 3); 0: hidden
+  std::int64_t expert_hidden = 0;
 
   // Images (ViT, Swin): patches in place of a token table, `vocab` classes, `max_positions` tokens
   // of one image.
@@ -125,7 +245,7 @@ struct ModelSpec : BlockShape {
   /// How many blocks there are of it.
   std::int64_t blocks_of(int kind) const;
   /// Kind of the last block, whose output the head reads.
-  int last_kind() const { return kinds() - 1; }
+  int last_kind() const { return order.empty() ? kinds() - 1 : order.back(); }
   bool encoder_decoder() const;
   /// Hidden size and token share of what the block reads: that of the block before, but for patch
   /// merging its own.
@@ -137,9 +257,43 @@ struct ModelSpec : BlockShape {
   }
   /// Tokens over which a token attends, of a sequence of `tokens`.
   std::int64_t attention_span(std::int64_t tokens) const { return window > 0 ? window : tokens; }
+  /// Keys that a query sees at most: those of attention_span, of them the last `reach`.
+  std::int64_t keys_seen(std::int64_t tokens) const {
+    const std::int64_t span = attention_span(tokens);
+    return reach > 0 && reach < span ? reach : span;
+  }
+  /// Plain attention and an MLP, one behind the other.
+  bool plain_attention() const { return mixer == Mixer::kAttention && has_mlp() && !output_gate; }
+  /// Scores that are not those of plain attention over all keys: in some block.
+  bool unlike_flash() const;
+  bool has_mlp() const { return ffn > 0; }
+  bool has_mixer() const { return mixer != Mixer::kNone; }
+  bool scans() const {
+    return mixer == Mixer::kMamba2 || mixer == Mixer::kDeltaNet || mixer == Mixer::kLightning;
+  }
+  /// Norms of a branch, of the whole block.
+  std::int64_t block_norms() const {
+    const int branches_normed =
+        branches == Branches::kParallel ? 1 : (has_mlp() ? 1 : 0) + (has_mixer() ? 1 : 0);
+    return branches_normed * ((norm_before ? 1 : 0) + (norm_after ? 1 : 0));
+  }
 
-  /// Rows of the fused QKV product: (heads + 2 kv_heads) * head_dim.
-  std::int64_t qkv_features() const { return (heads + 2 * kv_heads) * head_dim; }
+  /// Rows of the fused QKV product: (heads + 2 kv_heads) * head_dim. Of a scan: z and x (2 n P), B
+  /// and C (2 G N), and a step for each head (Mamba-2), or two gates (DeltaNet).
+  std::int64_t qkv_features() const {
+    if (!scans()) return (heads + 2 * kv_heads) * head_dim;
+    return 2 * scan.values() + 2 * scan.keys() + scan_steps() * scan.heads;
+  }
+  std::int64_t scan_steps() const {
+    return mixer == Mixer::kMamba2 ? 1 : mixer == Mixer::kDeltaNet ? 2 : 0;
+  }
+  /// What the output projection reads.
+  std::int64_t mixed_features() const {
+    return scans() ? scan.values() : heads * (mixer == Mixer::kLatent ? value_dim : head_dim);
+  }
+  /// Weights of a scan itself: convolution (Mamba-2: with a bias), decay and step bias of each head
+  /// (Mamba-2: a skip as well), gains of its norm (DeltaNet: of one head).
+  std::int64_t scan_parameters() const;
   /// Rows of the MLP input product: ffn, or 2 ffn when gated.
   std::int64_t mlp_in_features() const { return gated_mlp ? 2 * ffn : ffn; }
   /// Rows that an expert takes of `tokens` tokens of one sequence: ceil(tokens * experts_per_token
@@ -157,6 +311,13 @@ struct ModelSpec : BlockShape {
   /// Biases of a head in a window: one for each difference of two places in it. @pre window is a
   /// square.
   std::int64_t relative_positions() const;
+  /// Of the mixer: its products, norms of queries and keys, biases, sinks.
+  std::int64_t mixer_parameters() const;
+  /// Of the MLP or the mixture.
+  std::int64_t mlp_parameters() const;
+  /// FLOPs of a scan for one token: inside chunks of Q tokens 2 Q (G N + n P), between them 4 n P N
+  /// (Mamba-2, lightning); the delta rule 8 n P N (as Megatron-Core counts).
+  double scan_flops() const;
   /// Of one block of the fields above, in the model's forward_matmul_flops(seq).
   double block_matmul_flops(std::int64_t seq) const;
   /// Forward matmul FLOPs of one sequence of `seq` tokens: 2mnk per product, full s² attention, LM

@@ -26,7 +26,8 @@ constexpr double kMemoryEfficiency = 0.80;
 constexpr std::size_t kKinds = as_index(model::kLastSegmentKind) + 1;
 
 double efficiency(const SegmentShape& shape) {
-  if (shape.kind != SegmentKind::kAttention && shape.kind != SegmentKind::kAttentionBlock)
+  if (shape.kind != SegmentKind::kAttention && shape.kind != SegmentKind::kAttentionBlock &&
+      shape.kind != SegmentKind::kLatentAttention)
     return kProductEfficiency;
   return shape.causal ? kCausalAttentionEfficiency : kFullAttentionEfficiency;
 }
@@ -36,7 +37,8 @@ bool same_flags(const SegmentShape& a, const SegmentShape& b) {
   return a.norm == b.norm && a.activation == b.activation && a.gated == b.gated &&
          a.bias == b.bias && a.rotary == b.rotary && a.causal == b.causal &&
          (a.ring_step == 0) == (b.ring_step == 0) && a.residual == b.residual &&
-         a.shared == b.shared;
+         a.shared == b.shared && a.reach == b.reach && a.chunked == b.chunked &&
+         a.explicit_core() == b.explicit_core() && a.delta == b.delta;
 }
 
 std::array<std::int64_t, 12> dimensions(const SegmentShape& s) {

@@ -104,6 +104,10 @@ CalibratedPart calibrated_part(model::SegmentKind kind) {
     case kExpertIn:
     case kExpertOut:
     case kCombine:
+    case kHeadNorm:
+    case kLatentAttention:
+    case kScan:
+    case kLatentProduct:
     case kPatchProduct: return kBlock;
     case kSlice:
     case kZeroGradient:

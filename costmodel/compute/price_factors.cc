@@ -17,8 +17,10 @@ WorkKind work_kind(SegmentKind kind) {
     case kMlpOut:
     case kExpertIn:
     case kExpertOut:
+    case kLatentProduct:
     case kLogits: return WorkKind::kProduct;
     case kAttention:
+    case kLatentAttention:
     case kAttentionBlock: return WorkKind::kAttention;
     default: return WorkKind::kStream;
   }

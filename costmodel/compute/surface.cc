@@ -232,18 +232,23 @@ double SurfacePrices::linear(const SegmentShape& s, Phase phase) const {
 double SurfacePrices::flash(const SegmentShape& s, Phase phase) const {
   const model::AttentionSurface& a = surface_.attention;
   const double b = real(s.sequences), q = real(s.tokens), n = real(s.heads), v = real(s.kv_heads),
-               d = real(s.head_dim);
-  const double r = real(s.kind == kAttentionBlock ? s.kv_tokens : s.tokens);
-  const double e = real(model::element_bytes(s.dtype)), share = s.causal ? 0.5 : 1.0;
+               latent = real(s.value_dim),
+               d = latent > 0 ? (real(s.head_dim) + latent) / 2 : real(s.head_dim);
+  const double keys = real(s.kind == kAttentionBlock ? s.kv_tokens : s.tokens);
+  // of a window w: its query sees w keys but for the first w, a triangle; of a chunk half
+  const double r = s.kind == kAttentionBlock ? keys : real(s.keys_seen());
+  const double e = real(model::element_bytes(s.dtype));
+  const double share = !s.causal ? 1.0 : s.chunked || r == keys ? 0.5 : 1 - r / (2 * keys);
   const double traffic =
-      e * b * d * (2 * n * q + 2 * a.key_weight * v * r) / (a.memory_efficiency * bandwidth_);
+      e * b * d * (2 * n * q + 2 * a.key_weight * v * keys) / (a.memory_efficiency * bandwidth_);
   const double flops = 4 * share * b * n * q * r * d;
   const bool older =
       framework_.attention == model::AttentionKernel::kFlash2 && a.flash2_efficiency > 0;
   const double forward_rate = older ? a.flash2_efficiency : a.efficiency,
                backward_rate = older ? forward_rate : forward_rate * a.backward_efficiency;
   const double products = flops / (forward_rate * peak_), serial = a.seconds_per_token * r;
-  const double rotated = s.rotary ? framework_.rotary_passes * 2 * e * b * d * (n * q + v * r) : 0;
+  const double rotated =
+      s.rotary ? framework_.rotary_passes * 2 * e * b * d * (n * q + v * keys) : 0;
   const double rotation = rotated > 0 ? copy_seconds(rotated, 1) : 0;
   if (phase == kF) {
     const double core = a.launch_seconds + serial + traffic + products;

@@ -44,4 +44,21 @@ AttentionOutputs masked_forward(const SegmentShape& s, const AttentionInputs& in
 AttentionGradients masked_backward(const SegmentShape& s, const AttentionInputs& in,
                                    const at::Tensor& d, const AttentionOutputs& out);
 
+/// What scores have beside q k^T: undefined where they have not.
+struct ScoreTerms {
+  at::Tensor sinks;           // [n], a logit of each head without a value
+  at::Tensor sink_gradients;  // [n] fp32, added to
+  at::Tensor slopes;          // [n], ALiBi's
+};
+ScoreTerms score_terms(const SegmentShape& s, Operands& operands, Phase phase,
+                       const SegmentContext& context);
+/// The core written out, a block of SegmentShape::kQueryRows queries at a time and only over keys
+/// that one of them sees: windows, chunks, soft caps, sinks, slopes, values of another size than
+/// keys. Tokens lie by position.
+AttentionOutputs explicit_forward(const SegmentShape& s, const AttentionInputs& in,
+                                  const ScoreTerms& terms);
+AttentionGradients explicit_backward(const SegmentShape& s, const AttentionInputs& in,
+                                     const at::Tensor& d, const AttentionOutputs& out,
+                                     ScoreTerms& terms);
+
 }  // namespace orrery::executor::kernels

@@ -71,6 +71,9 @@ constexpr Segment kSegments[] = {
     {SegmentKind::kScores, kNotBG, kernels::scores},
     {SegmentKind::kSoftmax, kForward | bit(Phase::kB), kernels::softmax},
     {SegmentKind::kValues, kNotBG, kernels::values},
+    {SegmentKind::kHeadNorm, kEvery & ~bit(Phase::kG), kernels::head_norm},
+    {SegmentKind::kLatentAttention, kForward | bit(Phase::kB), kernels::latent_attention},
+    {SegmentKind::kLatentProduct, kEvery, kernels::linear},
     {SegmentKind::kSlice, kForward, kernels::slice},
     {SegmentKind::kZeroGradient, kEvery, kernels::zero_gradient},
     {SegmentKind::kAccumulate, kEvery, kernels::accumulate},
@@ -89,9 +92,17 @@ bool has_segment(const SegmentShape& shape, Phase phase) {
   if (segment == nullptr || (segment->phases & bit(phase)) == 0) return false;
   switch (shape.kind) {
     case SegmentKind::kAttention:
+      if (shape.alibi > 0 && shape.heads * shape.parts != shape.alibi) return false;
+      if (shape.explicit_core() && shape.token_chunks > 1) return false;
+      [[fallthrough]];
+    case SegmentKind::kLatentAttention:
     case SegmentKind::kScores:
-    case SegmentKind::kAttentionSplit: return !shape.rotary || shape.head_dim % 2 == 0;
+    case SegmentKind::kAttentionSplit:
+      return !shape.rotary ||
+             (shape.head_dim % 2 == 0 && shape.rope.scaling != model::RopeScaling::kLongRope);
     case SegmentKind::kAttentionBlock: return shape.kv_tokens == shape.tokens;
+    case SegmentKind::kActivation: return shape.activation != model::Activation::kClampedSwiglu;
+    case SegmentKind::kNorm: return shape.gain && shape.norm_bias;
     default: return true;
   }
 }

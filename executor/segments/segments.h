@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <tuple>
 #include <vector>
@@ -58,7 +59,14 @@ class RotaryTables {
   const Table& get(const model::SegmentShape& shape, const at::Device& device);
 
  private:
-  std::map<std::tuple<std::int64_t, std::int64_t, double, int>, Table> tables_;
+  struct Key {
+    std::int64_t tokens, head_dim;
+    double theta;
+    int chunks;
+    model::Rope rope;
+    bool operator==(const Key&) const = default;
+  };
+  std::deque<std::pair<Key, Table>> tables_;  // few
 };
 
 /// What a segment may know beside its operands.

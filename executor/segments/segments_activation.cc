@@ -10,12 +10,15 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/sigmoid_backward.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
 #include <ATen/ops/threshold_backward.h>
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "executor/segments/segment_kernels.h"
 #include "executor/segments/vector_math.h"
 
@@ -28,7 +31,14 @@ void apply(model::Activation activation, at::Tensor& out, const at::Tensor& u) {
     case model::Activation::kGeluTanh: at::gelu_out(out, u, "tanh"); return;
     case model::Activation::kSilu: at::silu_out(out, u); return;
     case model::Activation::kRelu: at::clamp_min_out(out, u, 0); return;
+    case model::Activation::kSquaredRelu:
+      at::clamp_min_out(out, u, 0);
+      out.square_();
+      return;
+    case model::Activation::kSigmoid: at::sigmoid_out(out, u); return;
+    case model::Activation::kClampedSwiglu: break;
   }
+  ORRERY_CHECK(false, "no kernel for this activation: see has_segment");
 }
 
 // out = d * act'(u); out may be d itself.
@@ -39,7 +49,11 @@ void apply_backward(model::Activation activation, at::Tensor& out, const at::Ten
     case model::Activation::kGeluTanh: at::gelu_backward_out(out, d, u, "tanh"); return;
     case model::Activation::kSilu: at::silu_backward_out(out, d, u); return;
     case model::Activation::kRelu: at::threshold_backward_out(out, d, u, 0); return;
+    case model::Activation::kSquaredRelu: at::mul_out(out, d, u.clamp_min(0).mul_(2)); return;
+    case model::Activation::kSigmoid: at::sigmoid_backward_out(out, d, u.sigmoid()); return;
+    case model::Activation::kClampedSwiglu: break;
   }
+  ORRERY_CHECK(false, "no kernel for this activation: see has_segment");
 }
 
 /// What a pass over rows of `n` features reads and writes: up and d_up are null without a gate.

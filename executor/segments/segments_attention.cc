@@ -20,33 +20,40 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/numbers.h"
 #include "executor/segments/attention_core.h"
+#include "executor/segments/rotary_frequencies.h"
 
 namespace orrery::executor {
 
 const RotaryTables::Table& RotaryTables::get(const model::SegmentShape& s,
                                              const at::Device& device) {
-  const std::int64_t tokens = s.tokens * s.token_parts, head_dim = s.head_dim;
-  const double theta = s.rope_theta;
-  Table& table = tables_[{tokens, head_dim, theta, s.token_chunks}];
-  if (table.cos.defined()) return table;
-  const std::int64_t half = head_dim / 2;
+  const std::int64_t tokens = s.tokens * s.token_parts;
+  const std::int64_t dims = s.rope_dim > 0    ? s.rope_dim
+                            : s.rope.dims > 0 ? s.rope.dims
+                                              : s.head_dim;
+  const Key key{tokens, dims, s.rope_theta, s.token_chunks, s.rope};
+  const auto known = std::ranges::find(tables_, key, &std::pair<Key, Table>::first);
+  if (known != tables_.end()) return known->second;
+  const std::vector<double> frequencies = rotary_frequencies(s.rope, s.rope_theta, dims, tokens);
+  const std::int64_t half = dims / 2;
   at::Tensor cos = empty({tokens, half}, model::DType::kFloat32, at::kCPU),
              sin = at::empty_like(cos);
   for (std::int64_t t = 0; t < tokens; ++t) {
     for (std::int64_t i = 0; i < half; ++i) {
-      const double frequency = std::pow(theta, -2.0 * real(i) / real(head_dim));
       const double angle =
-          real(model::position_of(t, s.token_chunks, s.chunk_tokens())) * frequency;
-      cos.mutable_data_ptr<float>()[t * half + i] = static_cast<float>(std::cos(angle));
-      sin.mutable_data_ptr<float>()[t * half + i] = static_cast<float>(std::sin(angle));
+          real(model::position_of(t, s.token_chunks, s.chunk_tokens())) * frequencies[as_index(i)];
+      cos.mutable_data_ptr<float>()[t * half + i] =
+          static_cast<float>(s.rope.magnitude * std::cos(angle));
+      sin.mutable_data_ptr<float>()[t * half + i] =
+          static_cast<float>(s.rope.magnitude * std::sin(angle));
     }
   }
-  table = {cos.to(device), sin.to(device)};
-  return table;
+  tables_.emplace_back(key, Table{cos.to(device), sin.to(device)});
+  return tables_.back().second;
 }
 
 namespace kernels {
@@ -59,10 +66,11 @@ at::Tensor heads_of(const SegmentShape& s, const at::Tensor& packed, std::int64_
 }
 
 // to = from turned by the angle of its position (sign 1) or back (sign -1); [b, s, heads, d], not
-// in place.
-void rotate(const SegmentShape& s, at::Tensor to, const at::Tensor& from,
+// in place. What of a head the table does not cover is copied.
+void rotate(const SegmentShape&, at::Tensor to, const at::Tensor& from,
             const RotaryTables::Table& table, double sign) {
-  if (!to.is_cpu()) {
+  const std::int64_t half = table.cos.size(-1), rest = from.size(-1) - 2 * half;
+  if (!to.is_cpu() && rest == 0) {
     const auto heads = [](const at::Tensor& t) {
       ORRERY_CHECK(t.stride(3) == 1);
       return device::Heads{numbers_of(t), t.stride(0), t.stride(1), t.stride(2)};
@@ -70,9 +78,9 @@ void rotate(const SegmentShape& s, at::Tensor to, const at::Tensor& from,
     return launched(device::rotate(queue_of(to), heads(to), heads(from),
                                    table.cos.const_data_ptr<float>(),
                                    table.sin.const_data_ptr<float>(), to.size(0), to.size(1),
-                                   to.size(2), s.head_dim, static_cast<float>(sign)));
+                                   to.size(2), 2 * half, static_cast<float>(sign)));
   }
-  const std::int64_t half = s.head_dim / 2;
+  if (rest > 0) to.narrow(-1, 2 * half, rest).copy_(from.narrow(-1, 2 * half, rest));
   const auto type = from.scalar_type();
   const at::Tensor cos = table.cos.to(type).view({1, from.size(1), 1, half}),
                    sin = table.sin.to(type).view({1, from.size(1), 1, half});
@@ -140,18 +148,25 @@ AttentionInputs core_inputs(const SegmentShape& s, const at::Tensor& q, const at
           repeat_heads(s, v).transpose(1, 2)};
 }
 
+namespace {
+std::optional<double> scale_of(const SegmentShape& s) {
+  return s.score_scale == 0 ? std::nullopt : std::optional(s.score_scale);
+}
+}  // namespace
+
 AttentionOutputs core_forward(const SegmentShape& s, const AttentionInputs& in) {
   if (in.q.is_cpu()) {
-    auto [o, lse] =
-        at::_scaled_dot_product_flash_attention_for_cpu(in.q, in.k, in.v, 0.0, s.causal);
+    auto [o, lse] = at::_scaled_dot_product_flash_attention_for_cpu(in.q, in.k, in.v, 0.0, s.causal,
+                                                                    std::nullopt, scale_of(s));
     return {o, lse};
   }
   if (s.dtype == model::DType::kBFloat16) {
-    auto result = at::_scaled_dot_product_flash_attention(in.q, in.k, in.v, 0.0, s.causal, false);
+    auto result = at::_scaled_dot_product_flash_attention(in.q, in.k, in.v, 0.0, s.causal, false,
+                                                          scale_of(s));
     return {std::get<0>(result), std::get<1>(result)};
   }
   auto result = at::_scaled_dot_product_efficient_attention(in.q, in.k, in.v, std::nullopt, true,
-                                                            0.0, s.causal);
+                                                            0.0, s.causal, scale_of(s));
   return {std::get<0>(result), std::get<1>(result).narrow(-1, 0, in.q.size(2)).contiguous()};
 }
 
@@ -166,19 +181,19 @@ AttentionGradients core_backward(const SegmentShape& s, const AttentionInputs& i
                                  const at::Tensor& d, const AttentionOutputs& out) {
   if (d.is_cpu()) {
     auto [q, k, v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        d, in.q, in.k, in.v, out.o, out.lse, 0.0, s.causal);
+        d, in.q, in.k, in.v, out.o, out.lse, 0.0, s.causal, std::nullopt, scale_of(s));
     return {q, k, v};
   }
   const at::Tensor none = at::empty({}, d.options().dtype(at::kLong));
   if (s.dtype == model::DType::kBFloat16) {
     auto [q, k, v] = at::_scaled_dot_product_flash_attention_backward(
         d, in.q, in.k, in.v, out.o, out.lse, at::Tensor(), at::Tensor(), in.q.size(2), in.k.size(2),
-        0.0, s.causal, none, none);
+        0.0, s.causal, none, none, scale_of(s));
     return {q, k, v};
   }
   auto result = at::_scaled_dot_product_efficient_attention_backward(
       d, in.q, in.k, in.v, at::Tensor(), out.o, padded_lse(out.lse), none, none, 0.0,
-      {true, true, true, false}, s.causal);
+      {true, true, true, false}, s.causal, scale_of(s));
   return {std::get<0>(result), std::get<1>(result), std::get<2>(result)};
 }
 
@@ -228,11 +243,18 @@ AttentionGradients masked_backward(const SegmentShape& s, const AttentionInputs&
 }
 
 void attention(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
-  if (phase == Phase::kF)
-    return write_outputs(s, masked_forward(s, prepare(s, o.reads[0], context)), o);
+  const bool written_out = s.explicit_core();
+  ScoreTerms terms = written_out ? score_terms(s, o, phase, context) : ScoreTerms{};
+  if (phase == Phase::kF) {
+    const AttentionInputs in = prepare(s, o.reads[0], context);
+    return write_outputs(s, written_out ? explicit_forward(s, in, terms) : masked_forward(s, in),
+                         o);
+  }
+  const AttentionInputs in = prepare(s, o.reads[1], context);
+  const at::Tensor d = by_head(s, o.reads[0]);
+  const AttentionOutputs out{by_head(s, o.reads[2]), o.reads[3]};
   const auto [dq, dk, dv] =
-      masked_backward(s, prepare(s, o.reads[1], context), by_head(s, o.reads[0]),
-                      {by_head(s, o.reads[2]), o.reads[3]});
+      written_out ? explicit_backward(s, in, d, out, terms) : masked_backward(s, in, d, out);
   at::Tensor& dqkv = o.writes[0].make();
   at::Tensor to_q = heads_of(s, dqkv, 0, s.heads), to_k = heads_of(s, dqkv, s.heads, s.kv_heads);
   sum_groups(s, heads_of(s, dqkv, s.heads + s.kv_heads, s.kv_heads), dv.transpose(1, 2));

@@ -56,7 +56,9 @@ void embedding_accelerator(const SegmentShape& s, Phase phase, Operands& o, std:
 
 }  // namespace
 
-void embedding(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
+namespace {
+
+void look_up(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
   const std::int64_t first = context.vocabulary_shard * s.out;
   if (!o.reads[0].is_cpu()) return embedding_accelerator(s, phase, o, first);
   const auto on_cpu = [&]<class T>(T) {
@@ -64,6 +66,15 @@ void embedding(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& 
   };
   if (s.dtype == model::DType::kBFloat16) return on_cpu(at::BFloat16());
   on_cpu(0.0F);
+}
+
+}  // namespace
+
+/// Times `scale` (Gemma's sqrt(h), Granite's multiplier).
+void embedding(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
+  if (s.scale != 1 && phase != Phase::kF) o.reads[0] = o.reads[0].mul(s.scale);
+  look_up(s, phase, o, context);
+  if (s.scale != 1 && phase == Phase::kF) o.writes[0].make().mul_(s.scale);
 }
 
 void position_add(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {

@@ -1,6 +1,6 @@
 /// Linear layers, weight [out, in]:  y = x W^T (+ b),  dx = dy W,  dW += dy^T x,  db += sum_t dy.
 /// A slice of the contraction takes its columns of x, of W and of dx; y is the sum of all slices.
-/// Of temporal steps y and dx are the sums.
+/// Of temporal steps y and dx are the sums. `scale`: of y (no bias, slice or step beside it).
 /// In bf16 products and sums are made in bf16 (fp32 inside the kernels) and then added in fp32.
 #include <ATen/ops/add.h>
 #include <ATen/ops/addmm.h>
@@ -41,9 +41,11 @@ void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
       at::addmm_out(y, o.weights[1], x, weight().t());
     else
       at::mm_out(y, x, weight().t());
+    if (s.scale != 1) y.mul_(s.scale);
     return;
   }
-  const at::Tensor dy = rows_of(o.reads[0]);
+  at::Tensor dy = rows_of(o.reads[0]);
+  if (s.scale != 1) dy = dy.mul(s.scale);
   if (has_weight_gradient(phase)) {
     const at::Tensor x = columns(rows_of(o.reads[1]));
     at::Tensor gradient = o.gradients[0].view({s.out, s.in});

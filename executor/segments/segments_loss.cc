@@ -4,6 +4,8 @@
 ///   m = max x,  z = sum exp(x - m),  loss += scale * sum_t (log z - (x_target - m)),
 ///   dx = scale * (exp(x - m) / z - [column = target])
 ///
+/// With a soft cap c (Gemma 2) x stands for c tanh(x / c), and dx is times 1 - (x / c)^2 of the
+/// capped x; then temporaries are as large as the logits.
 /// Columns at or past the vocabulary are padding: they count as -inf, and their gradient is zero.
 /// A device takes each segment in one kernel of ours. The Program reduces m and (z, x_target - m)
 /// over the shards between the segments.
@@ -52,6 +54,10 @@ device::Logits device_logits(const at::Tensor& logits, const Shard& shard) {
   return {numbers_of(logits), logits.size(0), shard.columns, logits.size(1), shard.first};
 }
 
+at::Tensor capped(const SegmentShape& s, const at::Tensor& x) {
+  return s.cap == 0 ? x : x.to(at::kFloat).div(s.cap).tanh_().mul_(s.cap);
+}
+
 }  // namespace
 
 void loss_max(const SegmentShape& s, Phase, Operands& o, SegmentContext& context) {
@@ -62,10 +68,10 @@ void loss_max(const SegmentShape& s, Phase, Operands& o, SegmentContext& context
     return;
   }
   const at::Tensor logits = rows_of(o.reads[0]);
-  if (!logits.is_cpu())
+  if (!logits.is_cpu() && s.cap == 0)
     return launched(device::loss_max(queue_of(logits), device_logits(logits, shard),
                                      m.mutable_data_ptr<float>()));
-  const at::Tensor x = logits.narrow(1, 0, shard.columns);
+  const at::Tensor x = capped(s, logits.narrow(1, 0, shard.columns));
   if (s.dtype == model::DType::kFloat32)
     at::amax_out(m, x, {1});
   else
@@ -79,11 +85,12 @@ void loss_sum(const SegmentShape& s, Phase, Operands& o, SegmentContext& context
     stat.zero_();
     return;
   }
-  const at::Tensor all = rows_of(o.reads[0]), logits = all.narrow(1, 0, shard.columns);
-  if (!all.is_cpu())
+  const at::Tensor all = rows_of(o.reads[0]);
+  if (!all.is_cpu() && s.cap == 0)
     return launched(device::loss_sum(
         queue_of(all), device_logits(all, shard), o.reads[1].const_data_ptr<float>(),
         o.reads[2].const_data_ptr<std::int64_t>(), stat.mutable_data_ptr<float>()));
+  const at::Tensor logits = capped(s, all.narrow(1, 0, shard.columns));
   const at::Tensor m = o.reads[1].view({-1, 1});
   at::Tensor sum = stat.view({2, -1}).select(0, 0), target = stat.view({2, -1}).select(0, 1);
   for (std::int64_t row = 0; row < logits.size(0); row += shard.chunk) {
@@ -106,7 +113,7 @@ void loss(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& conte
   }
   const Shard shard = shard_of(s, context);
   at::Tensor logits = rows_of(o.updates[0]);
-  if (!logits.is_cpu())
+  if (!logits.is_cpu() && s.cap == 0)
     return launched(device::loss_gradient(
         queue_of(logits), device_logits(logits, shard), o.reads[0].const_data_ptr<float>(),
         o.reads[1].const_data_ptr<float>(), o.reads[2].const_data_ptr<std::int64_t>(),
@@ -114,6 +121,12 @@ void loss(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& conte
   if (shard.columns < s.out) logits.narrow(1, shard.columns, s.out - shard.columns).zero_();
   if (shard.columns == 0) return;
   at::Tensor valid = logits.narrow(1, 0, shard.columns);
+  at::Tensor slope;
+  if (s.cap != 0) {
+    const at::Tensor x = capped(s, valid);
+    slope = x.div(s.cap).square_().neg_().add_(1);
+    valid.copy_(x);
+  }
   const at::Tensor m = o.reads[0].view({-1, 1});
   const at::Tensor factor =
       o.reads[1].view({2, -1}).select(0, 0).reciprocal().mul_(context.loss_scale).unsqueeze(1);
@@ -128,6 +141,7 @@ void loss(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& conte
   const Targets targets = targets_of(o.reads[2], shard);
   valid.scatter_add_(1, targets.column,
                      targets.inside.mul(-context.loss_scale).to(valid.scalar_type()));
+  if (slope.defined()) valid.mul_(slope);
 }
 
 }  // namespace orrery::executor::kernels

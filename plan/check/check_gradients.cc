@@ -15,9 +15,10 @@
 ///                                  (tied embeddings)
 ///   AdamW                       -> the value must be: `uses` contributions per parameter and
 ///                                  micro-batch from every stage that holds the parameter; shard
-///                                  and replica marks; tensor mark iff sequence parallelism left
-///                                  the parameter whole on every tensor rank (its gradient is then
-///                                  a partial sum over tokens)
+///                                  and replica marks; tensor mark iff the gradient of a
+///                                  parameter that every tensor rank has whole is a partial sum:
+///                                  over tokens (sequence parallelism), or over heads
+///                                  (Parameter::partial)
 ///
 /// Persistent gradients start *stale*: what the previous step left there.
 
@@ -334,7 +335,8 @@ class Algebra {
                           (program_.groups[own.replica_group].size > 1 ? kReplicaMark : 0);
     for (const Contribution& k : g.value) {
       const LayerStrategy& s = program_.units[k.source.unit].strategy;
-      const bool partial = s.sequence_parallel && s.tp > 1 && parameter(k.source).shard_dim < 0;
+      const Parameter& of = parameter(k.source);
+      const bool partial = s.tp > 1 && of.shard_dim < 0 && (s.sequence_parallel || of.partial);
       const bool summed = (k.marks & kTensorMark) != 0, reduced = (k.marks & data) == data;
       if (reduced && partial == summed) continue;
       const char* what = "which was never summed over the data group";

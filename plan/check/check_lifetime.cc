@@ -50,6 +50,10 @@ bool is_layer_work(model::SegmentKind kind) {
     case kScores:
     case kSoftmax:
     case kValues:
+    case kHeadNorm:
+    case kLatentAttention:
+    case kScan:
+    case kLatentProduct:
     case kPool: break;
   }
   return true;

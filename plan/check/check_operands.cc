@@ -41,7 +41,8 @@ Operands product(const SegmentShape& s, Phase phase, std::int64_t matrix, bool f
 Operands norm(const SegmentShape& s, Phase phase) {
   const std::int64_t t = s.token_count(), x = t * s.in;
   const std::size_t parts = s.norm == model::NormKind::kLayerNorm ? 2 : 1;
-  Operands o{.reads = {x}, .writes = {x}, .views = Elements(parts, s.in)};
+  const std::size_t vectors = (s.gain ? 1 : 0) + (parts == 2 && s.norm_bias ? 1 : 0);
+  Operands o{.reads = {x}, .writes = {x}, .views = Elements(vectors, s.in)};
   Elements& statistics = phase == kF ? o.writes : o.reads;
   if (phase != kF) statistics.push_back(x);
   statistics.insert(statistics.end(), parts, t);
@@ -54,6 +55,7 @@ Operands router(const SegmentShape& s, Phase phase) {
   const std::int64_t t = s.token_count(), x = t * s.in, gates = t * s.gates(), choice = t * s.top_k,
                      scores = t * s.experts;
   Operands o{.views = {s.experts * s.in}};
+  if (s.bias) o.views.push_back(s.experts);
   if (s.shared) o.views.push_back(s.in);
   if (phase == kF) {
     o.reads = {x};
@@ -103,8 +105,33 @@ Operands attention(const SegmentShape& s, Phase phase) {
   if (s.kind == kAttentionBlock)
     return either({.reads = {q, y}, .writes = {q, l}},
                   {.reads = {q, q, y, q, l}, .writes = {q, y}});
-  return either({.reads = {q + kv}, .writes = {q, l}},
-                {.reads = {q, q + kv, q, l}, .writes = {q + kv}});
+  const Elements sinks = s.sinks ? Elements{s.heads} : Elements{};
+  return either({.reads = {q + kv}, .writes = {q, l}, .views = sinks},
+                {.reads = {q, q + kv, q, l}, .writes = {q + kv}, .views = sinks});
+}
+
+/// Of norms of queries and keys, latent attention and scans.
+Operands mixer(const SegmentShape& s, Phase phase) {
+  const std::int64_t t = s.token_count(), n = s.heads;
+  const auto either = [&](Operands forward, Operands backward) {
+    return phase == kF ? forward : backward;
+  };
+  if (s.kind == kHeadNorm) {
+    const std::int64_t qkv = t * (n + 2 * s.kv_heads) * s.head_dim;
+    Elements gains(s.bias ? 2 : 0, s.head_dim);
+    if (s.bias && s.whole) gains = {n * s.head_dim, s.kv_heads * s.head_dim};
+    return either({.reads = {qkv}, .writes = {qkv}, .views = gains},
+                  {.reads = {qkv, qkv}, .writes = {qkv}, .views = gains});
+  }
+  if (s.kind == kLatentAttention) {
+    const std::int64_t q = t * n * s.head_dim, kv = t * n * (s.head_dim - s.rope_dim + s.value_dim),
+                       kr = t * s.rope_dim, o = t * n * s.value_dim, l = t * n;
+    return either({.reads = {q, kv, kr}, .writes = {o, l}},
+                  {.reads = {o, q, kv, kr, o, l}, .writes = {q, kv, kr}});
+  }
+  const std::int64_t u = t * s.in, y = t * s.out;
+  return either({.reads = {u}, .writes = {y, y}, .views = {s.weights}},
+                {.reads = {y, u, y}, .writes = {u}, .views = {s.weights}});
 }
 
 /// Of the sums of a split norm, and of the norm from them.
@@ -149,6 +176,29 @@ Operands partitioned(const SegmentShape& s, Phase phase) {
   return {.reads = {y}, .views = {s.out}};
 }
 
+Operands expert_product(const SegmentShape& s, Phase phase) {
+  Operands o = product(s, phase, s.experts * s.out * s.in);
+  if (s.bias) o.views.back() *= s.experts;
+  if (s.bias && s.kind == kExpertOut) o.views.back() /= s.parts;  // of a rank's features
+  return o;
+}
+
+Operands elementwise(const SegmentShape& s, const Op& op) {
+  const bool forward = op.phase == kF;
+  const std::int64_t x = s.token_count() * s.in, y = s.token_count() * s.out;
+  if (s.kind == kResidual) {
+    const Elements bias = s.bias ? Elements{s.out} : Elements{};
+    if (forward) return {.reads = {y, y}, .writes = {y}, .views = bias};
+    return {.reads = {y}, .views = bias};
+  }
+  if (s.gated && op.reads.size() == (forward ? 2 : 3)) {  // of each of gate and up
+    if (forward) return {.reads = {y, y}, .writes = {y}};
+    return {.reads = {y, y, y}, .writes = {y, y}};
+  }
+  if (forward) return {.reads = {x}, .writes = {y}};
+  return {.reads = {y, x}, .writes = {x}};
+}
+
 /// What the table says. Nothing for kPositionAdd, kZeroGradient and kAdamW, whose operands depend
 /// on model, precision and lifetime.
 std::optional<Operands> expected(const SegmentShape& s, const Op& op) {
@@ -174,21 +224,19 @@ std::optional<Operands> expected(const SegmentShape& s, const Op& op) {
     case kMlpIn:
     case kMlpOut:
     case kPatchProduct:
+    case kLatentProduct:
     case kLogits: return product(s, phase, s.out * s.in, op.temporal_step == 0);
     case kExpertIn:
-    case kExpertOut: return product(s, phase, s.experts * s.out * s.in);
+    case kExpertOut: return expert_product(s, phase);
     case kAttention:
     case kAttentionSplit:
     case kAttentionBlock:
     case kAttentionMerge: return attention(s, phase);
-    case kResidual: {
-      const Elements bias = s.bias ? Elements{s.out} : Elements{};
-      return either({.reads = {y, y}, .writes = {y}, .views = bias}, {.reads = {y}, .views = bias});
-    }
-    case kActivation:  // of [gate | up], or of each
-      if (s.gated && op.reads.size() == (phase == kF ? 2 : 3))
-        return either({.reads = {y, y}, .writes = {y}}, {.reads = {y, y, y}, .writes = {y, y}});
-      return either({.reads = {x}, .writes = {y}}, {.reads = {y, x}, .writes = {x}});
+    case kHeadNorm:
+    case kLatentAttention:
+    case kScan: return mixer(s, phase);
+    case kResidual:
+    case kActivation: return elementwise(s, op);
     case kRouter:
     case kDispatch:
     case kCombine: return routed(s, phase);

@@ -235,6 +235,12 @@ class Values {
     holds_[to] = split(op) && (op.phase == kF) == row_parallel ? Holds::kPartialSum : Holds::kWhole;
   }
 
+  /// It serves the heads of all tensor ranks.
+  void rotated_key(const Op& op, const SegmentShape& shape) {
+    if (op.phase != kF && shape.parts > 1 && !op.writes.empty())
+      holds_[step_.instance_of(at_, op.writes.back())] = Holds::kPartialSum;
+  }
+
   void compute(const Op& op, const SegmentShape& shape, bool partial) {
     const bool forward = op.phase == kF;
     partitioned_sum(op, shape);
@@ -257,15 +263,11 @@ class Values {
         if (forward) block(op, shape);
         break;
       case kLossMax:
-        if (shape.out < shape.vocab) mark_writes(op, Holds::kPartialMax);
-        break;
       case kLossSum:
-        if (shape.out < shape.vocab) mark_writes(op, Holds::kPartialSum);
+        if (shape.out < shape.vocab)
+          mark_writes(op, shape.kind == kLossMax ? Holds::kPartialMax : Holds::kPartialSum);
         break;
-      case kLoss:
-        has_loss_ = true;
-        if (forward) loss(op);
-        break;
+      case kLoss: loss(op, forward); break;
       case kZeroGradient:
         if (!op.updates.empty()) zeroed_.push_back(step_.instance_of(at_, op.updates[0]));
         break;
@@ -291,7 +293,11 @@ class Values {
       case kScores:
       case kSoftmax:
       case kValues:
+      case kHeadNorm:
+      case kScan:
+      case kLatentProduct:
       case kPool: break;
+      case kLatentAttention: rotated_key(op, shape); break;
     }
   }
 
@@ -414,7 +420,9 @@ class Values {
       fault(kNeverReduced, "does not complete the partial value of", from);
   }
 
-  void loss(const Op& op) {
+  void loss(const Op& op, bool forward) {
+    has_loss_ = true;
+    if (!forward) return;
     const std::int32_t m = step_.ops[at_].micro_batch;
     if (m >= 0 && m < program_.micro_batches) ++losses_[as_index(m)];
     if (op.updates.empty()) return;

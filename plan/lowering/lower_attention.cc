@@ -27,8 +27,8 @@ namespace {
 
 class Attention {
  public:
-  Attention(Builder& b, const LayerStrategy& s, const AttentionEnds& ends)
-      : b_(b), m_(b.model()), l_(s), ends_(ends) {
+  Attention(Builder& b, const LayerStrategy& s, const UnitUse& use, const AttentionEnds& ends)
+      : b_(b), m_(b.model()), use_(use), l_(s), tp_(s.tp), ends_(ends) {
     l_.sequence_parallel = false;
     if (l_.cp > 1) context_ = b.context_group(l_);
     n_ = m_.heads / s.tp;
@@ -82,15 +82,34 @@ class Attention {
     s.rope_theta = m_.rope_theta;
     s.causal = m_.causal;
     s.token_chunks = b_.token_chunks();
+    s.rotary = s.rotary && m_.rotates;
+    s.rope = m_.rope;
+    s.reach = m_.reach < tokens ? m_.reach : 0;
+    s.chunked = s.reach > 0 && m_.chunked;
+    s.score_cap = m_.score_cap;
+    s.score_scale = m_.score_scale;
+    s.sinks = m_.sinks;
+    if (m_.position == model::PositionKind::kAlibi) {
+      s.alibi = m_.heads;
+      s.parts = tp_;
+      s.part_stride = l_.tensor_stride();
+    }
     return s;
   }
   /// The core over whole sequences of `tokens`, between `ends`.
   void core(std::int64_t n, std::int64_t k, std::int64_t tokens, const AttentionEnds& ends,
             BufferRef lse) {
     const SegmentShape shape = core_shape(n, k, tokens);
-    part_.forward.push_back(compute(b_, "attention", shape, kF, {ends.qkv}, {ends.o, lse}));
-    part_.backward.push_back(
-        compute(b_, "attention", shape, kB, {ends.d_o, ends.qkv, ends.o, lse}, {ends.dqkv}));
+    Op forward = compute(b_, "attention", shape, kF, {ends.qkv}, {ends.o, lse}),
+       backward = compute(b_, "attention", shape, m_.sinks ? kBG : kB,
+                          {ends.d_o, ends.qkv, ends.o, lse}, {ends.dqkv});
+    if (m_.sinks) {
+      const Views view{b_.view(use_, {"attn.sinks"})};
+      forward = with_weights(std::move(forward), use_, view);
+      backward = with_weights(std::move(backward), use_, view);
+    }
+    part_.forward.push_back(std::move(forward));
+    part_.backward.push_back(std::move(backward));
   }
   /// Tokens for features: `dim` (1 or 2) of `from` is split over the group.
   Op trade(const char* what, BufferRef from, BufferRef to, int dim, Extents sections) {
@@ -160,7 +179,9 @@ class Attention {
 
   Builder& b_;
   const ModelSpec& m_;
+  UnitUse use_;
   Layout l_;
+  int tp_;
   AttentionEnds ends_;
   GroupId context_;
   std::int64_t n_ = 0, k_ = 0, t_ = 0, bs_ = 0;  // local query and key heads, tokens, sequences
@@ -170,8 +191,9 @@ class Attention {
 
 }  // namespace
 
-AttentionPart attention_part(Builder& b, const LayerStrategy& strategy, const AttentionEnds& ends) {
-  Attention attention(b, strategy, ends);
+AttentionPart attention_part(Builder& b, const LayerStrategy& strategy, const UnitUse& use,
+                             const AttentionEnds& ends) {
+  Attention attention(b, strategy, use, ends);
   if (strategy.cp == 1) return attention.whole();
   return strategy.context == ContextKind::kRing ? attention.ring() : attention.ulysses();
 }
@@ -180,7 +202,8 @@ bool is_attention_core(const Program& program, const Op& op) {
   if (op.kind == OpKind::kCollective) return op.collective == Collective::kPointToPoint;
   if (op.kind != OpKind::kCompute) return false;
   const SegmentKind kind = program.segments[op.segment].kind;
-  return kind == kAttention || kind == kAttentionBlock || kind == kAttentionMerge;
+  return kind == kAttention || kind == kAttentionBlock || kind == kAttentionMerge ||
+         kind == kLatentAttention || kind == kScan;
 }
 
 }  // namespace orrery::plan

@@ -42,70 +42,6 @@ void TensorPart::reduced(const std::string& what, BufferRef x, Ops& ops, Piece p
   }
 }
 
-/// Replicated parameters first, so that their gradients are one range (sequence parallelism sums it
-/// over the tensor group); then q, k, v and gate, up side by side, so that each fused product is
-/// one matrix.
-Parameters block_parameters(const ModelSpec& m, int tp) {
-  Parameters ps;
-  const auto add = [&](const std::string& name, Extents shape, int shard_dim, Init init) {
-    Parameter& p = ps.emplace_back();
-    p.name = "blocks.{layer}." + name;
-    p.shape = p.local_shape = std::move(shape);
-    p.shard_dim = shard_dim;
-    if (shard_dim >= 0) p.local_shape[as_index(shard_dim)] /= tp;
-    p.init = init;
-    p.decay = p.shape.size() > 1;
-    p.quantised = p.decay && shard_dim >= 0;
-  };
-  const auto norm = [&](const std::string& name, std::int64_t features) {
-    add(name + ".weight", {features}, -1, kOne);
-    if (m.norm == model::NormKind::kLayerNorm) add(name + ".bias", {features}, -1, kZero);
-  };
-  norm("norm1", m.hidden);
-  norm("norm2", m.hidden);
-  if (m.projection_bias) add("attn.proj.bias", {m.hidden}, -1, kZero);
-  if (m.mlp_bias) add("mlp.out.bias", {m.hidden}, -1, kZero);
-  if (m.cross_attention) add("cross.norm.weight", {m.hidden}, -1, kOne);
-  if (m.entry == model::BlockEntry::kEncoderEnd) add("encoder_norm.weight", {m.hidden}, -1, kOne);
-  if (m.entry == model::BlockEntry::kPatchMerging) {
-    norm("merge.norm", 2 * m.hidden);
-    add("merge.weight", {m.hidden, 2 * m.hidden}, -1, kNormal);
-  }
-  if (m.experts > 0) add("router.weight", {m.experts, m.hidden}, -1, kNormal);
-  if (m.shared_ffn > 0 && m.shared_gate) add("shared_gate.weight", {1, m.hidden}, -1, kNormal);
-  const std::int64_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
-  const auto qkv_weights = [&](const std::string& name) {
-    add(name + ".q.weight", {q, m.hidden}, 0, kNormal);
-    for (const char* part : {".k.weight", ".v.weight"})
-      add(name + part, {kv, m.hidden}, 0, kNormal);
-  };
-  qkv_weights("attn");
-  if (m.qkv_bias) {
-    add("attn.q.bias", {q}, 0, kZero);
-    add("attn.k.bias", {kv}, 0, kZero);
-    add("attn.v.bias", {kv}, 0, kZero);
-  }
-  add("attn.proj.weight", {m.hidden, q}, 1, kNormalScaled);
-  if (m.window > 0) {  // added to the scores; not trained (model/spec.h)
-    add("attn.relative.weight", {m.heads, m.relative_positions()}, 0, kNormal);
-    ps.back().uses = 0;
-    ps.back().quantised = false;
-  }
-  if (m.cross_attention) {
-    qkv_weights("cross");
-    add("cross.proj.weight", {m.hidden, q}, 1, kNormalScaled);
-  }
-  // of a mixture only the shared expert is the block's own
-  const std::int64_t ffn = m.experts > 0 ? m.shared_ffn : m.ffn;
-  if (ffn == 0) return ps;
-  if (m.gated_mlp) add("mlp.gate.weight", {ffn, m.hidden}, 0, kNormal);
-  add("mlp.in.weight", {ffn, m.hidden}, 0, kNormal);
-  if (m.gated_mlp && m.mlp_bias) add("mlp.gate.bias", {ffn}, 0, kZero);
-  if (m.mlp_bias) add("mlp.in.bias", {ffn}, 0, kZero);
-  add("mlp.out.weight", {m.hidden, ffn}, 1, kNormalScaled);
-  return ps;
-}
-
 namespace {
 
 /// Emits one block. Names follow the table of model/segment.h.
@@ -113,6 +49,8 @@ namespace {
 ///   pre-norm   a = norm1(x);  p = proj(attention(qkv(a)));  y = x + p;  c = norm2(y);
 ///              x' = y + out(act(in(c))),  with cross-attention between the two (CrossAttention),
 ///              x as BlockStart leaves it
+///              (without norms before: a = x, c = y; with norms after: of p and of out(..))
+///   parallel   c = norm2(x), or a;  x' = x + p + out(act(in(c)))
 ///   post-norm  y0 = x + proj(attention(qkv(x)));  y = norm1(y0);  z0 = y + out(act(in(y)));
 ///              x' = norm2(z0)
 class Block : TensorPart {
@@ -129,16 +67,26 @@ class Block : TensorPart {
     a_ = m_.post_norm ? shard("a") : b_.operand("a", l_, m_.hidden);
     c_ = m_.post_norm || experts_ ? shard("c") : b_.operand("c", l_, m_.hidden);
     y_ = shard("y");
-    norm1_.emplace(b_, l_, use(0), "norm1", "norm1", m_.hidden, "mean1", "rstd1");
-    norm2_.emplace(b_, l_, use(1), "norm2", "norm2", m_.hidden, "mean2", "rstd2");
-    if (makes_operand(a_)) norm1_->quantises(b_.format());
-    if (makes_operand(c_)) norm2_->quantises(b_.format());
-    qkv_ = wide("qkv", qkv().out);
-    o_ = wide("o", projection().in);
-    do_ = wide("do", projection().in);
-    dqkv_ = wide("dqkv", qkv().out);
-    attention_ = attention_part(b_, s_, {qkv_, o_, do_, dqkv_});
-    if (experts_) return;
+    const bool before = m_.norm_before || m_.post_norm;
+    if (before && m_.has_mixer())
+      norm1_.emplace(b_, l_, use(0), "norm1", "norm1", m_.hidden, "mean1", "rstd1");
+    if (before && m_.has_mlp() && m_.branches != model::Branches::kParallel)
+      norm2_.emplace(b_, l_, use(1), "norm2", "norm2", m_.hidden, "mean2", "rstd2");
+    if (m_.norm_after && m_.has_mixer())
+      after1_.emplace(b_, l_, use(1), "norm after attention", "attn.after", m_.hidden);
+    if (m_.norm_after && m_.has_mlp())
+      after2_.emplace(b_, l_, use(1), "norm after mlp", "mlp.after", m_.hidden);
+    if (norm1_ && makes_operand(a_)) norm1_->quantises(b_.format());
+    if (norm2_ && makes_operand(c_)) norm2_->quantises(b_.format());
+    if (m_.has_mixer()) {
+      o_ = wide("o", projection().in);
+      do_ = wide("do", projection().in);
+      if (m_.mixer == model::Mixer::kLatent)
+        latent_.emplace(b_, s_, use(0), AttentionEnds{{}, o_, do_, {}});
+      else
+        add_mixer();
+    }
+    if (experts_ || !m_.has_mlp()) return;
     for (const ProductSpec& p : mlp_in()) u_.push_back(wide(std::string(p.to), p.out));
     g_ = wide("g", mlp_out().in, b_.operand_dtype());
   }
@@ -146,6 +94,8 @@ class Block : TensorPart {
   LayerPair build() {
     if (m_.post_norm)
       post_norm();
+    else if (m_.branches != model::Branches::kSerial)
+      parallel();
     else
       pre_norm();
     const auto is_gather = [&](const Op& op) {
@@ -200,9 +150,21 @@ class Block : TensorPart {
   const UnitUse& use(int sublayer) const {
     return units_.all[sublayer == 0 ? units_.attention : units_.mlp];
   }
+  void add_mixer() {
+    qkv_ = wide("qkv", qkv().out);
+    dqkv_ = wide("dqkv", qkv().out);
+    if (!has_gate()) {
+      attention_ = mixer_part(b_, s_, use(0), {qkv_, o_, do_, dqkv_});
+      return;
+    }
+    const std::int64_t features = projection().in;
+    gate_ = wide("mixer gate", features);
+    dgate_ = wide("d mixer gate", features);
+    attention_ = gated_mixer_part(b_, s_, use(0), {qkv_, o_, do_, dqkv_}, gate_, dgate_);
+  }
   bool makes_operand(BufferRef r) const { return b_.decl(r).dtype != b_.dtype(); }
   // ---- products ----
-  static constexpr std::string_view kGate = "gate", kUp = "up";
+  static constexpr std::string_view kGate = "gate", kUp = "up", kOutputGate = "output gate";
   struct ProductSpec {
     Product product;
     const char* name;
@@ -214,9 +176,18 @@ class Block : TensorPart {
   ProductSpec qkv() const {
     return {Product::kQkv, "qkv", kQkv, m_.hidden, m_.qkv_features() / s_.tp, m_.qkv_bias};
   }
+  bool has_gate() const { return m_.output_gate && !m_.scans(); }
+  /// Into the mixer: of the gate a product of its own.
+  std::vector<ProductSpec> mixer_in() const {
+    std::vector<ProductSpec> all{qkv()};
+    if (has_gate())
+      all.push_back(
+          {Product::kQkv, "output_gate_in", kQkv, m_.hidden, projection().in, false, kOutputGate});
+    return all;
+  }
   ProductSpec projection() const {
-    return {Product::kProjection,           "projection", kProjection,
-            m_.heads / s_.tp * m_.head_dim, m_.hidden,    false};
+    return {Product::kProjection,        "projection", kProjection,
+            m_.mixed_features() / s_.tp, m_.hidden,    false};
   }
   /// Gate and up as one, or, where one of them runs again, each alone.
   std::vector<ProductSpec> mlp_in() const {
@@ -231,7 +202,6 @@ class Block : TensorPart {
   ProductSpec mlp_out() const {
     return {Product::kMlpOut, "mlp_out", kMlpOut, m_.ffn / s_.tp, m_.hidden, false};
   }
-
   Views views(const ProductSpec& p, const UnitUse& u, bool bias) const {
     const auto with_bias = [&](Names weights, Names biases) {
       Views v{b_.view(u, weights)};
@@ -239,9 +209,11 @@ class Block : TensorPart {
       return v;
     };
     if (p.to == kGate) return with_bias({"mlp.gate.weight"}, {"mlp.gate.bias"});
+    if (p.to == kOutputGate) return {b_.view(u, {"attn.output_gate.weight"})};
     if (p.to == kUp) return with_bias({"mlp.in.weight"}, {"mlp.in.bias"});
     switch (p.product) {
       case Product::kQkv:
+        if (m_.scans()) return {scan_weights(b_, u)};
         return with_bias({"attn.q.weight", "attn.k.weight", "attn.v.weight"},
                          {"attn.q.bias", "attn.k.bias", "attn.v.bias"});
       case Product::kProjection: return {b_.view(u, {"attn.proj.weight"})};
@@ -262,6 +234,8 @@ class Block : TensorPart {
       SegmentShape s = b_.shape(p.kind, full_, p.in / slices, p.out);
       s.tokens /= piece.of;
       s.pieces = piece.of;
+      if (p.product == Product::kProjection || p.product == Product::kMlpOut)
+        s.scale = m_.residual_scale;
       s.bias = p.bias && j == 0;
       s.slices = slices;
       s.slice = j;
@@ -339,8 +313,14 @@ class Block : TensorPart {
   }
 
   void attention_forward(BufferRef in, BufferRef p) {
-    gathered_products({qkv()}, kF, "a", in, {}, {qkv_}, f_);
-    append(f_, attention_.forward);
+    if (latent_) {
+      latent_->forward(in, f_);
+    } else {
+      BufferRefs made{qkv_};
+      if (has_gate()) made.push_back(gate_);
+      gathered_products(mixer_in(), kF, "a", in, {}, made, f_);
+      append(f_, attention_.forward);
+    }
     reduced_products({projection()}, kF, {o_}, nullptr, {}, "p", p, f_);
   }
   Op activation(Phase phase, BufferRefs reads, BufferRefs to) {
@@ -390,31 +370,90 @@ class Block : TensorPart {
   }
   void attention_backward(BufferRef d, BufferRef in, BufferRef out) {
     gathered_products({projection()}, kBG, "dp", d, {o_}, {do_}, r_);
+    if (latent_) return latent_->backward(in, out, r_);
     append(r_, attention_.backward);
-    reduced_products({qkv()}, kBG, {dqkv_}, "a", in, "da", out, r_);
+    BufferRefs reads{dqkv_};
+    if (has_gate()) reads.push_back(dgate_);
+    reduced_products(mixer_in(), kBG, reads, "a", in, "da", out, r_);
+  }
+
+  /// Behind a branch: its norm, if it has one there. The branch's output is `p`.
+  BufferRef after_forward(const std::optional<NormPart>& norm, const char* name, BufferRef p) {
+    if (!norm) return p;
+    f_.push_back(norm->forward(p, shard(name)));
+    return shard(name);
+  }
+  BufferRef after_backward(const std::optional<NormPart>& norm, const char* name, BufferRef d,
+                           BufferRef p) {
+    if (!norm) return d;
+    r_.push_back(norm->backward(d, p, shard(name)));
+    return shard(name);
+  }
+  /// Backward of a branch's input x, whose gradient is that of its norm and the residual's `d`.
+  void before_backward(const std::optional<NormPart>& norm, const char* name, BufferRef inner,
+                       BufferRef x, BufferRef dx, BufferRef d) {
+    if (norm)
+      r_.push_back(norm->backward(inner, x, dx, d));
+    else
+      r_.push_back(sum(b_, l_, name, d, dx));  // `inner` is dx itself
   }
 
   void pre_norm() {
+    const BufferRef p = shard("p"), q = shard("q"), dy = shard("dy");
+    BufferRef z = m_.has_mixer() ? y_ : x_, dz = m_.has_mixer() ? dy : dx_;
+    if (cross_) {
+      z = shard("z");
+      dz = shard("dz");
+    }
+    const BufferRef y = m_.has_mlp() ? y_ : x_next_, a = norm1_ ? a_ : x_, c = norm2_ ? c_ : z;
+    f_ = start_.forward();
+    if (m_.has_mixer()) {
+      if (norm1_) f_.push_back(norm1_->forward(x_, a));
+      attention_forward(a, p);
+      residual_forward(0, x_, after_forward(after1_, "p normed", p), y);
+    }
+    if (cross_) cross_->forward(y_, z, f_);
+    if (m_.has_mlp()) {
+      if (norm2_) f_.push_back(norm2_->forward(z, c));
+      mlp_forward(c, q);
+      residual_forward(1, z, after_forward(after2_, "q normed", q), x_next_);
+      residual_backward(1, dx_next_);
+      const BufferRef dc = norm2_ ? shard("dc") : dz;
+      mlp_backward(after_backward(after2_, "dq", dx_next_, q), c, dc);
+      before_backward(norm2_, "add(dz)", dc, z, dz, dx_next_);
+    }
+    if (cross_) cross_->backward(dz, y_, dy, r_);
+    if (m_.has_mixer()) {
+      const BufferRef d = m_.has_mlp() ? dy : dx_next_, da = norm1_ ? shard("da") : dx_;
+      residual_backward(0, d);
+      attention_backward(after_backward(after1_, "dp", d, p), a, da);
+      before_backward(norm1_, "add(dx)", da, x_, dx_, d);
+    }
+    append(r_, start_.backward());
+  }
+
+  void parallel() {
     const BufferRef p = shard("p"), q = shard("q"), dc = shard("dc"), da = shard("da"),
                     dy = shard("dy");
-    const BufferRef z = cross_ ? shard("z") : y_, dz = cross_ ? shard("dz") : dy;
-    f_ = start_.forward();
+    const BufferRef c = norm2_ ? c_ : a_;
     f_.push_back(norm1_->forward(x_, a_));
+    if (norm2_) f_.push_back(norm2_->forward(x_, c_));
     attention_forward(a_, p);
+    mlp_forward(c, q);
     residual_forward(0, x_, p, y_);
-    if (cross_) cross_->forward(y_, z, f_);
-    f_.push_back(norm2_->forward(z, c_));
-    mlp_forward(c_, q);
-    residual_forward(1, z, q, x_next_);
+    residual_forward(1, y_, q, x_next_);
 
     residual_backward(1, dx_next_);
-    mlp_backward(dx_next_, c_, dc);
-    r_.push_back(norm2_->backward(dc, z, dz, dx_next_));
-    if (cross_) cross_->backward(dz, y_, dy, r_);
-    residual_backward(0, dy);
-    attention_backward(dy, a_, da);
-    r_.push_back(norm1_->backward(da, x_, dx_, dy));
-    append(r_, start_.backward());
+    residual_backward(0, dx_next_);
+    mlp_backward(dx_next_, c, dc);
+    attention_backward(dx_next_, a_, da);
+    if (norm2_) {
+      r_.push_back(norm2_->backward(dc, x_, dy, dx_next_));
+      r_.push_back(norm1_->backward(da, x_, dx_, dy));
+    } else {
+      r_.push_back(sum(b_, l_, "add(dc)", dc, da));
+      r_.push_back(norm1_->backward(da, x_, dx_, dx_next_));
+    }
   }
 
   void post_norm() {
@@ -441,8 +480,10 @@ class Block : TensorPart {
   BlockUnits units_;
   BlockStart start_;
   std::optional<CrossAttention> cross_;
-  std::optional<NormPart> norm1_, norm2_;
+  std::optional<NormPart> norm1_, norm2_, after1_, after2_;
   BufferRef x_, x_next_, dx_, dx_next_, a_, c_, y_, qkv_, o_, do_, dqkv_, g_;
+  BufferRef gate_, dgate_;  // of a gate on the mixer's output
+  std::optional<LatentMixer> latent_;
   BufferRefs u_;  // of each product into the MLP
   AttentionPart attention_;
   std::optional<ExpertMlp> experts_;  // the MLP of a mixture
@@ -450,15 +491,6 @@ class Block : TensorPart {
 };
 
 }  // namespace
-
-std::int64_t replicated_elements(const ParameterUnit& unit) {
-  std::int64_t n = 0;
-  for (const Parameter& p : unit.parameters) {
-    if (p.shard_dim >= 0) break;
-    n = p.offset + elements_of(p);
-  }
-  return n;
-}
 
 LayerPair block_pair(Builder& b, const LayerStrategy& strategy) {
   return Block(b, strategy).build();

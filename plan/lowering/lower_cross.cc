@@ -13,9 +13,12 @@ NormPart::NormPart(Builder& b, const Layout& l, const UnitUse& use, const std::s
     statistics_.push_back(
         b.local(own.empty() ? name + word : own, l, {b.sequences(l) * b.tokens(l)}, kFloat32));
   };
-  views_.push_back(b.view(use, {(parameters + ".weight").c_str()}));
-  if (b.model().norm == model::NormKind::kLayerNorm) {
-    views_.push_back(b.view(use, {(parameters + ".bias").c_str()}));
+  const ModelSpec& m = b.model();
+  shape_.gain = m.norm_gain;
+  if (shape_.gain) views_.push_back(b.view(use, {(parameters + ".weight").c_str()}));
+  if (m.norm == model::NormKind::kLayerNorm) {
+    shape_.norm_bias = m.norm_bias;
+    if (m.norm_bias) views_.push_back(b.view(use, {(parameters + ".bias").c_str()}));
     statistic(mean, " mean");
   }
   statistic(rstd, " rstd");
@@ -24,7 +27,8 @@ NormPart::NormPart(Builder& b, const Layout& l, const UnitUse& use, const std::s
 Op NormPart::forward(BufferRef x, BufferRef out) const {
   BufferRefs writes{out};
   writes.insert(writes.end(), statistics_.begin(), statistics_.end());
-  return with_weights(compute(b_, name_, shape_, kF, {x}, std::move(writes)), use_, views_);
+  Op op = compute(b_, name_, shape_, kF, {x}, std::move(writes));
+  return views_.empty() ? op : with_weights(std::move(op), use_, views_);
 }
 
 Op NormPart::backward(BufferRef dy, BufferRef x, BufferRef dx, BufferRef d_residual) const {
@@ -33,7 +37,8 @@ Op NormPart::backward(BufferRef dy, BufferRef x, BufferRef dx, BufferRef d_resid
   reads.insert(reads.end(), statistics_.begin(), statistics_.end());
   s.residual = d_residual.buffer.valid();
   if (s.residual) reads.push_back(d_residual);
-  return with_weights(compute(b_, name_, s, kBG, std::move(reads), {dx}), use_, views_);
+  Op op = compute(b_, name_, s, views_.empty() ? kB : kBG, std::move(reads), {dx});
+  return views_.empty() ? op : with_weights(std::move(op), use_, views_);
 }
 
 CrossAttention::CrossAttention(Builder& b, const LayerStrategy& strategy, const UnitUse& block)

@@ -8,7 +8,8 @@ UnitUse expert_use(Builder& b, const LayerStrategy& s) {
   const ModelSpec& m = b.model();
   // Gates of all experts, then inputs, so that the fused product has one weight tensor.
   Parameters ps;
-  const auto add = [&](const char* name, Extents shape, std::size_t shard_dim, Init init) {
+  const auto add = [&](const char* name, Extents shape, std::size_t shard_dim, Init init,
+                       bool matrix = true) {
     Parameter& p = ps.emplace_back();
     p.name = std::string("blocks.{layer}.experts.") + name;
     p.shape = p.local_shape = std::move(shape);
@@ -17,11 +18,17 @@ UnitUse expert_use(Builder& b, const LayerStrategy& s) {
     p.local_shape[0] /= s.ep;
     p.local_shape[shard_dim] /= s.tp;
     p.init = init;
-    p.quantised = true;
+    p.quantised = p.decay = matrix;
   };
   if (m.gated_mlp) add("gate.weight", {m.experts, m.ffn, m.hidden}, 1, kNormal);
   add("in.weight", {m.experts, m.ffn, m.hidden}, 1, kNormal);
   add("out.weight", {m.experts, m.hidden, m.ffn}, 2, kNormalScaled);
+  // An output's bias is added by the rank that holds it, to its part of the sum.
+  if (m.expert_bias) {
+    if (m.gated_mlp) add("gate.bias", {m.experts, m.ffn}, 1, kZero, false);
+    add("in.bias", {m.experts, m.ffn}, 1, kZero, false);
+    add("out.bias", {m.experts, m.hidden}, 1, kZero, false);
+  }
   // Their replicas are every ep-th rank of the data group.
   ORRERY_CHECK(s.replicas() % s.ep == 0);
   LayerStrategy own = s;
@@ -64,6 +71,7 @@ SegmentShape ExpertMlp::token_shape(SegmentKind kind, const Layout& l) const {
   s.top_k = m_.experts_per_token;
   s.capacity = kind == kRouter ? 0 : capacity_;
   s.shared = gated_shared();
+  s.bias = kind == kRouter && m_.expert_bias;
   return s;
 }
 
@@ -74,6 +82,7 @@ void ExpertMlp::exchanged(const char* what, BufferRef in, BufferRef out, Ops& op
 
 Views ExpertMlp::router_views() const {
   Views views{b_.view(block_, {"router.weight"})};
+  if (m_.expert_bias) views.push_back(b_.view(block_, {"router.bias"}));
   if (gated_shared()) views.push_back(b_.view(block_, {"shared_gate.weight"}));
   return views;
 }
@@ -99,6 +108,13 @@ ExpertMlp::Mlp ExpertMlp::expert() const {
   p.out.kind = kExpertOut;
   p.in.tokens = p.activation.tokens = p.out.tokens = m_.experts * capacity_;
   p.in.experts = p.out.experts = m_.experts / s_.ep;
+  if (m_.expert_bias) {
+    p.in.bias = p.out.bias = true;
+    p.out.parts = s_.tp;
+    p.in_views.push_back(m_.gated_mlp ? b_.view(use_, {".gate.bias", ".in.bias"})
+                                      : b_.view(use_, {".in.bias"}));
+    p.out_view.push_back(b_.view(use_, {".out.bias"}));
+  }
   return p;
 }
 

@@ -64,7 +64,17 @@ struct AttentionPart {
 struct AttentionEnds {
   BufferRef qkv, o, d_o, dqkv;  // [b, s/cp, features/tp]
 };
-AttentionPart attention_part(Builder& b, const LayerStrategy& strategy, const AttentionEnds& ends);
+/// `use`: the unit of the block's attention, for sinks.
+AttentionPart attention_part(Builder& b, const LayerStrategy& strategy, const UnitUse& use,
+                             const AttentionEnds& ends);
+/// The same with norms of queries and keys in front of it; of a recurrent block its scan.
+AttentionPart mixer_part(Builder& b, const LayerStrategy& strategy, const UnitUse& use,
+                         const AttentionEnds& ends);
+/// The same, its output times sigmoid(gate), which the block's own product makes.
+AttentionPart gated_mixer_part(Builder& b, const LayerStrategy& strategy, const UnitUse& use,
+                               const AttentionEnds& ends, BufferRef gate, BufferRef dgate);
+/// Parameters of the product into a scan, side by side.
+ParameterView scan_weights(const Builder& b, const UnitUse& use);
 /// Operations that selective recomputation runs again, and of which nothing else is kept: the
 /// attention core, in a ring with the travel of keys.
 bool is_attention_core(const Program& program, const Op& op);
@@ -190,6 +200,40 @@ class NormPart {
   BufferRefs statistics_;
 };
 
+/// Latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): from the block's normed input to
+/// the input of its output projection,
+///
+///   t = n(W_dq a), c = n(W_dkv a), r = W_kr a;  q = W_uq t, kv = W_ukv c;  o = attention(q, kv, r)
+///
+/// W_dq, W_dkv, W_kr and the norms stand whole on every tensor rank and run on the tokens of the
+/// layout, as norms do; what they make is gathered in place of the wider input. W_uq and W_ukv are
+/// split by heads. Without a rank for queries q = W_q a, and a is gathered.
+class LatentMixer : TensorPart {
+ public:
+  /// `ends`: o and its gradient.
+  LatentMixer(Builder& b, const LayerStrategy& strategy, const UnitUse& block,
+              const AttentionEnds& ends);
+  void forward(BufferRef in, Ops& ops);
+  /// d_o to `out`, the gradient of the input `in`.
+  void backward(BufferRef in, BufferRef out, Ops& ops);
+
+ private:
+  Op product(const char* name, SegmentKind kind, const Layout& l, std::int64_t in, std::int64_t out,
+             Names weights, Phase phase, BufferRefs reads, BufferRef to);
+  Op down(const char* name, std::int64_t out, Names weights, Phase phase, BufferRefs reads,
+          BufferRef to);
+  Op query(Phase phase, BufferRefs reads, BufferRef to);
+  Op keys(Phase phase, BufferRefs reads, BufferRef to);
+  SegmentShape core() const;
+  BufferRef narrow(const char* name, std::int64_t columns);
+
+  UnitUse use_;
+  AttentionEnds ends_;
+  std::optional<NormPart> q_norm_, kv_norm_;
+  std::int64_t q_features_, kv_features_;  // of a rank's heads
+  BufferRef t_, t_normed_, c_, c_normed_, r_, q_, kv_, lse_;
+};
+
 /// The second attention of a decoder block (Vaswani et al., arXiv 1706.03762, section 3.2.3), over
 /// the encoder's output e:
 ///
@@ -285,7 +329,8 @@ void zero_parts(Builder& b, const UnitUses& units, Ops& ops);
 /// Places the frees of a pair; persistent buffers, gradient parts and what `keep` claims stay.
 void place_frees(Builder& b, LayerPair& pair, const std::function<bool(const BufferRef&)>& keep);
 
-/// Leading parameters that every tensor rank holds whole.
-std::int64_t replicated_elements(const ParameterUnit& unit);
+/// Of leading parameters that every tensor rank holds whole and whose gradients are partial sums:
+/// all under sequence parallelism, else those of heads (Parameter::partial).
+std::int64_t partial_elements(const ParameterUnit& unit);
 
 }  // namespace orrery::plan

@@ -31,13 +31,12 @@ LayerTemplates add_templates(Builder& b, const std::string& name, LayerPair pair
   t.reduces_per_micro_batch = std::ranges::any_of(pair.units, &UnitUse::parts);
   for (const UnitUse& u : pair.units) {
     const ParameterUnit& unit = b.unit(u);
-    const bool partial = unit.strategy.sequence_parallel && unit.strategy.tp > 1;
     const bool at_end = unit.strategy.grad_reduce == GradReduce::kEnd;
     if ((u.owned || u.parts) && !(u.sliced && u.parts))
       append(at_end                                  ? update
              : u.parts || !t.reduces_per_micro_batch ? sync
                                                      : sync_last,
-             sync_ops(b, u, partial ? replicated_elements(unit) : 0));
+             sync_ops(b, u, partial_elements(unit)));
     if (!u.owned) continue;
     append(zero, zero_gradient_ops(b, u.state));
     append(update, update_ops(b, u));
@@ -109,8 +108,9 @@ LayerTemplates lower_embedding_weights(const ModelSpec& model, const LayerStrate
   return lower_alone("embedding", model, context, [&](Builder& b) {
     const UnitUses units = embedding_units(b, vocabulary);
     // Tables have no gradient to hand on; a norm behind them (BERT, Swin) does.
-    LayerPair pair =
-        readers(units, model.post_norm || model.patch_norm ? UnitUses{units.back()} : UnitUses{});
+    LayerPair pair = readers(units, model.post_norm || model.patch_norm || model.embedding_norm
+                                        ? UnitUses{units.back()}
+                                        : UnitUses{});
     if (model.relative_buckets > 0) pair.forward.pop_back();  // read by nothing
     return pair;
   });

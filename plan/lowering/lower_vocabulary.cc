@@ -16,8 +16,8 @@ Parameter parameter(const std::string& name, Extents shape, Init init = kNormal)
 }
 
 void add_norm(Parameters& to, const std::string& name, const ModelSpec& m, bool bias = true) {
-  to.push_back(parameter(name + ".weight", {m.hidden}, kOne));
-  if (bias) to.push_back(parameter(name + ".bias", {m.hidden}, kZero));
+  if (m.norm_gain) to.push_back(parameter(name + ".weight", {m.hidden}, kOne));
+  if (bias && m.norm_bias) to.push_back(parameter(name + ".bias", {m.hidden}, kZero));
 }
 
 /// Rows of the table are split over tp; the last rank's are padded, and the loss masks the padding.
@@ -32,7 +32,7 @@ Parameter table_parameter(const char* name, const ModelSpec& m, int tp, int uses
 /// Of an untied head: classes have a bias each.
 Parameters head_parameters(const ModelSpec& m, int tp) {
   Parameters ps{table_parameter("lm_head.weight", m, tp, 1)};
-  if (m.patch_features == 0) return ps;
+  if (m.patch_features == 0 && !m.head_bias) return ps;
   ps.push_back(parameter("lm_head.bias", {m.vocab}, kZero));
   ps.back().local_shape[0] = ps.front().local_shape[0];
   ps.back().shard_dim = ps.front().shard_dim;
@@ -79,12 +79,16 @@ UnitUse relative_use(Builder& b, const LayerStrategy& v) {
   return use_of(b, v, "relative", std::move(ps));
 }
 
+bool norms_embedding(const ModelSpec& m) { return m.post_norm || m.embedding_norm; }
+
 /// Everything of the embedding but the table: positions, token types, BERT's norm.
 UnitUse position_use(Builder& b, const LayerStrategy& v) {
   const ModelSpec& m = b.model();
-  Parameters ps{parameter("embedding.position.weight", {m.max_positions, m.hidden})};
+  Parameters ps;
+  if (m.position == model::PositionKind::kLearned)
+    ps.push_back(parameter("embedding.position.weight", {m.max_positions, m.hidden}));
   if (m.type_vocab > 0) ps.push_back(parameter("embedding.type.weight", {m.type_vocab, m.hidden}));
-  if (m.post_norm) add_norm(ps, "embedding.norm", m);
+  if (norms_embedding(m)) add_norm(ps, "embedding.norm", m);
   return use_of(b, v, "position", std::move(ps));
 }
 
@@ -101,7 +105,9 @@ UnitUse final_use(Builder& b, const LayerStrategy& v) {
   return use_of(b, v, "final", std::move(ps), "head");
 }
 
-bool has_final_unit(const ModelSpec& m) { return !m.post_norm || m.pooler; }
+bool has_final_unit(const ModelSpec& m) {
+  return (!m.post_norm && (m.norm_gain || m.norm_bias)) || m.pooler;
+}
 
 /// Tokens of a sequence that have a target: an image has one class.
 std::int64_t target_tokens(const Builder& b, const Layout& l) {
@@ -123,6 +129,9 @@ SegmentShape vocabulary_shape(Builder& b, SegmentKind kind, const Layout& l) {
   s.parts = l.tp;
   s.part_stride = l.tensor_stride();
   if (kind != kEmbedding) s.tokens = target_tokens(b, l);
+  if (kind == kEmbedding) s.scale = b.model().embedding_scale;
+  if (kind == kLogits) s.scale = b.model().logit_scale;
+  if (kind == kLossMax || kind == kLossSum || kind == kLoss) s.cap = b.model().logit_cap;
   return s;
 }
 
@@ -152,7 +161,8 @@ UnitUses embedding_units(Builder& b, const LayerStrategy& v) {
   UnitUse table = b.use(table_unit(b, v, false), "embedding");
   table.tied = b.model().tied_embeddings && !shares_table(b);
   UnitUses units{table};
-  if (b.model().position == model::PositionKind::kLearned) units.push_back(position_use(b, v));
+  if (b.model().position == model::PositionKind::kLearned || norms_embedding(b.model()))
+    units.push_back(position_use(b, v));
   if (b.model().relative_buckets > 0) units.push_back(relative_use(b, v));
   return units;
 }
@@ -237,28 +247,33 @@ void look_up_backward(Builder& b, const Layout& l, const char* name, BufferRef d
                     {b.view(table, {kTable})}));
 }
 
-/// Learned positions added to the embedding `e`, and the norm of post-norm models behind them;
+/// Learned positions added to the embedding `e`, and the norm of models that have one behind them;
 /// returns the gradient of `e`.
 BufferRef positions(Builder& b, const Layout& l, BufferRef e, LayerPair& pair) {
   const ModelSpec& m = b.model();
   const BufferRef out = b.stream(l, 0), d = b.stream_gradient(l, 0);
   const UnitUse position = pair.units.back();
-  Views views{b.view(position, {"position.weight"})};
+  const bool learned = m.position == model::PositionKind::kLearned, normed = norms_embedding(m);
+  Views views;
+  if (learned) views.push_back(b.view(position, {"position.weight"}));
   if (m.type_vocab > 0) views.push_back(b.view(position, {"type.weight"}));
-  const BufferRef sum = m.post_norm ? b.tensor("e sum", l, m.hidden) : out;
+  BufferRef sum = e;
+  if (learned) sum = normed ? b.tensor("e sum", l, m.hidden) : out;
   SegmentShape add = b.shape(kPositionAdd, l, m.hidden, m.max_positions);
   b.share_tokens(add, l);
-  pair.forward.push_back(
-      with_weights(compute(b, "position", add, kF, {e}, {sum}), position, views));
+  if (learned)
+    pair.forward.push_back(
+        with_weights(compute(b, "position", add, kF, {e}, {sum}), position, views));
   BufferRef gradient = d;
-  if (m.post_norm) {
+  if (normed) {
     const NormPart norm(b, l, position, "embedding norm", "embedding.norm", m.hidden);
     gradient = b.tensor("de", l, m.hidden);
     pair.forward.push_back(norm.forward(sum, out));
     pair.backward.push_back(norm.backward(d, sum, gradient));
   }
-  pair.backward.push_back(
-      with_gradient(compute(b, "position", add, kBG, {gradient}, {}), position, views));
+  if (learned)
+    pair.backward.push_back(
+        with_gradient(compute(b, "position", add, kBG, {gradient}, {}), position, views));
   return gradient;
 }
 
@@ -272,7 +287,8 @@ LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
   pair.units = embedding_units(b, v);
   const BufferRef ids = token_buffer(b, "ids", l, b.tokens(l)), out = b.stream(l, 0),
                   d = b.stream_gradient(l, 0);
-  const bool learned = b.model().position == model::PositionKind::kLearned;
+  const bool learned =
+      b.model().position == model::PositionKind::kLearned || norms_embedding(b.model());
   const BufferRef e = learned ? b.tensor("e", l, b.model().hidden) : out;
   BufferRefs kept{out};
   look_up(b, l, "", ids, e, pair);
@@ -345,7 +361,8 @@ LayerPair head_pair(Builder& b, const LayerStrategy& v) {
   zero_parts(b, pair.units, f);
   const BufferRef x = b.stream(l, 0), dx = b.stream_gradient(l, 0);
   std::optional<NormPart> norm;
-  if (!m.post_norm) norm.emplace(b, l, gathered_once(pair.units[1]), "final norm", "final_norm", h);
+  if (!m.post_norm)
+    norm.emplace(b, l, gathered_once(pair.units.back()), "final norm", "final_norm", h);
   const BufferRef a = norm ? b.tensor("final a", l, h) : x;
   const BufferRef da = norm ? b.tensor("final da", l, h) : dx;
   if (norm) f.push_back(norm->forward(x, a));
@@ -355,7 +372,7 @@ LayerPair head_pair(Builder& b, const LayerStrategy& v) {
   pool.kv_tokens = m.class_token ? 1 : b.tokens(l);
   if (pools) f.push_back(compute(b, "pool", pool, kF, {a}, {pooled}));
   SegmentShape product = vocabulary_shape(b, kLogits, l);
-  product.bias = pools;
+  product.bias = pools || m.head_bias;
   const BufferRef logits = b.local("logits", l, {bs, target_tokens(b, l), product.out}, b.dtype());
   Views view{b.view(table, {m.tied_embeddings ? kTable : "lm_head.weight"})};
   if (product.bias) view.push_back(b.view(table, {"lm_head.bias"}));

@@ -2,6 +2,7 @@
 /// All faults of a plan against its model (plan.h, validate).
 
 #include <algorithm>
+#include <numeric>
 
 #include "plan/program/divisors.h"
 #include "plan/program/plan.h"
@@ -357,8 +358,22 @@ class PlanValidator {
 
   /// What blocks of families with blocks of several kinds cannot do.
   void check_kind(const std::string& field, const LayerStrategy& s) {
+    const auto unsupported = [&](const char* what, const char* hint) {
+      fault(kUnsupported, hint, "{}: {} in blocks of family {}", field, what,
+            to_string(model_.family));
+    };
+    if (s.tp > 1 && block_->qk_norm == model::QkNorm::kWhole)
+      unsupported("tp splits a norm over all heads", "use tp 1");
+    if (s.cp > 1 && block_->mixer != model::Mixer::kAttention)
+      unsupported("cp splits the tokens of latent attention or a scan", "use cp 1");
+    if (s.cp > 1 && block_->mixer == model::Mixer::kAttention && s.context == ContextKind::kRing &&
+        model_.unlike_flash())
+      unsupported("a ring carries neither windows, caps, sinks nor slopes", "use ulysses, or cp 1");
+    if (block_->scans())
+      must_divide(field + ".tp", s.tp, std::gcd(block_->scan.groups, block_->scan.heads),
+                  "groups and heads of a scan");
     if (chooses(s) && (block_->cross_attention || block_->entry != model::BlockEntry::kNone ||
-                       block_->window > 0)) {
+                       block_->window > 0 || !block_->plain_attention())) {
       fault(kUnsupported,
             fmt::format("blocks of family {} are sharded as a whole: drop operators and slices",
                         to_string(model_.family)),

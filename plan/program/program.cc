@@ -107,6 +107,17 @@ class ProgramDigest {
     if (s.steps > 1) add(s.steps);
     if (s.token_bits != 0) add(s.token_bits);
     if (s.key_bits != 0) add_each(s.key_bits, s.token_bits);
+    if (s.reach > 0) add_each(s.reach, s.chunked);
+    if (s.sinks || s.alibi > 0) add_each(s.sinks, s.alibi, s.part_stride);
+    if (s.score_cap != 0 || s.score_scale != 0) add_each(s.score_cap, s.score_scale);
+    if (s.rope != model::Rope{})
+      add_each(s.rope.dims, s.rope.scaling, s.rope.factor, s.rope.low, s.rope.high, s.rope.original,
+               s.rope.magnitude);
+    if (s.value_dim > 0) add_each(s.value_dim, s.rope_dim);
+    if (s.state > 0) add_each(s.state, s.kernel, s.chunk, s.weights, s.delta);
+    if (s.whole) add(s.whole);
+    if (!s.gain || !s.norm_bias) add_each(s.gain, s.norm_bias);
+    if (s.scale != 1 || s.cap != 0) add_each(s.scale, s.cap);
   }
   void add(const LayerStrategy& s) {
     add_each(s.tp, s.dp, s.zero, s.sequence_parallel, s.recompute, s.grad_reduce, s.cp, s.ep,
@@ -118,6 +129,7 @@ class ProgramDigest {
     if (p.expert_dim >= 0) add(p.expert_dim);
     if (p.slices > 1) add_each(p.slices, p.slice);
     if (p.in_dim >= 0) add(p.in_dim);
+    if (p.partial) add(p.partial);
     add_each(p.init, p.decay, p.uses);
   }
   void add(const ParameterUnit& u) {

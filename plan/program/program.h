@@ -116,6 +116,8 @@ struct Parameter {
   int slices = 1, slice = 0;
   std::int64_t offset = 0;  // elements from the start of the flat local storage
   Init init = Init::kNormal;
+  // replicated, and each tensor rank's gradient is of its own heads alone: a partial sum
+  bool partial = false;
   bool decay = true;       // AdamW weight decay applies (matrices only)
   bool quantised = false;  // of a product that multiplies below the compute type, where one does
   // gradient contributions per micro-batch (2: tied embedding and head in one stage; of a

@@ -30,18 +30,22 @@ bool beats(const KindOption& a, const KindOption& b) {
 }  // namespace
 
 std::vector<KindGroup> kind_groups(const model::ModelSpec& model) {
+  // What neither the weights' sizes nor the strategies that suit them depend on.
   const auto shape = [&](int kind) {
     model::BlockShape s = model.runs[as_index(kind)].shape;
-    s.entry = model::BlockEntry::kNone;
+    const model::BlockShape plain;
+    s.entry = plain.entry;
+    s.reach = plain.reach;
+    s.chunked = plain.chunked;
+    s.rotates = plain.rotates;
+    s.rope_theta = plain.rope_theta;
+    s.rope = plain.rope;
     return s;
   };
   std::vector<KindGroup> groups;
-  std::int64_t layer = 0;
   for (int k = 0; k < model.kinds(); ++k) {
-    if (k == 0 || shape(k) != shape(k - 1)) groups.push_back({k, k, layer, layer});
-    layer += model.runs[as_index(k)].count;
+    if (k == 0 || shape(k) != shape(k - 1)) groups.push_back({k, k});
     groups.back().end_kind = k + 1;
-    groups.back().end_layer = layer;
   }
   return groups;
 }
@@ -132,7 +136,7 @@ std::int64_t KindsModel::bound(const Floors& f, const Ends& e) const {
 
 std::size_t KindsModel::group_of(std::int64_t layer) const {
   std::size_t g = 0;
-  while (layer >= groups_[g].end_layer) ++g;
+  while (kind_[as_index(layer)] >= groups_[g].end_kind) ++g;
   return g;
 }
 const LayerStrategy& KindsModel::strategy_before(const KindsChoice& c, std::int64_t layer) const {
@@ -247,10 +251,11 @@ std::int64_t KindsModel::least_bytes(const KindsSums& sums, int stage, std::int6
 
 plan::Stage KindsModel::stage_of(const KindsChoice& c, std::int64_t from, std::int64_t to) const {
   plan::Stage stage;
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const std::int64_t a = std::max(from, groups_[g].first_layer),
-                       b = std::min(to, groups_[g].end_layer);
-    if (a < b) stage.runs.push_back({as_int(b - a), options()[g][c.options[g]].strategy});
+  for (std::int64_t layer = from; layer < to; ++layer) {
+    const std::size_t g = group_of(layer);
+    if (layer == from || g != group_of(layer - 1))
+      stage.runs.push_back({0, options()[g][c.options[g]].strategy});
+    ++stage.runs.back().count;
   }
   return stage;
 }

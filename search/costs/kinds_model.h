@@ -17,10 +17,10 @@
 
 namespace orrery::search {
 
-/// Kinds [first, end) that differ in their entry alone, and their layers.
+/// Kinds [first, end) that differ in their entry alone, or in which keys their queries see and how
+/// these are rotated: one strategy serves all their layers, wherever these stand.
 struct KindGroup {
   int first_kind = 0, end_kind = 0;
-  std::int64_t first_layer = 0, end_layer = 0;
 };
 std::vector<KindGroup> kind_groups(const model::ModelSpec& model);
 

@@ -42,6 +42,14 @@ Refusal refuse_degrees(const model::ModelSpec& model, const Space& space,
     return divide(fmt::format("tp {} does not divide {} key-value heads", tp, model.kv_heads));
   if (model.ffn % tp != 0)
     return divide(fmt::format("tp {} does not divide an ffn of {}", tp, model.ffn));
+  if (tp > 1 && model.qk_norm == model::QkNorm::kWhole)
+    return {Reason::kUnsupported, fmt::format("tp {} would split a norm over all heads", tp)};
+  if (model.scans() && (model.scan.heads % tp != 0 || model.scan.groups % tp != 0))
+    return divide(fmt::format("tp {} does not divide {} heads and {} groups of a scan", tp,
+                              model.scan.heads, model.scan.groups));
+  if (cp > 1 && model.mixer != model::Mixer::kAttention)
+    return {Reason::kUnsupported,
+            fmt::format("cp {} would split the tokens of latent attention or a scan", cp)};
   if (model.shared_ffn % tp != 0) {
     return divide(
         fmt::format("tp {} does not divide a shared expert's ffn of {}", tp, model.shared_ffn));
@@ -85,7 +93,7 @@ std::vector<plan::ContextKind> context_kinds(const model::ModelSpec& model, cons
                                              std::int64_t sequence, int tp, int cp) {
   if (cp == 1) return {plan::ContextKind::kRing};
   std::vector<plan::ContextKind> kinds;
-  if (space.ring && sequence % (model.causal ? 2 * cp : cp) == 0)
+  if (space.ring && !model.unlike_flash() && sequence % (model.causal ? 2 * cp : cp) == 0)
     kinds.push_back(plan::ContextKind::kRing);
   if (space.ulysses && model.heads % (tp * cp) == 0 && model.kv_heads % (tp * cp) == 0)
     kinds.push_back(plan::ContextKind::kUlysses);
@@ -171,7 +179,7 @@ std::vector<int> slice_counts(const model::ModelSpec& model, const Space& space,
 void add_sharded(const model::ModelSpec& model, const Space& space, const TreeContext& context,
                  plan::LayerStrategy strategy, std::vector<plan::LayerStrategy>& leaves) {
   const bool plain = model.experts == 0 && model.window == 0 && !model.cross_attention &&
-                     model.entry == model::BlockEntry::kNone;
+                     model.entry == model::BlockEntry::kNone && model.plain_attention();
   if (strategy.zero < 3 || strategy.shard_ranks() == 1 || !plain)
     return add_leaves(space, context, strategy, leaves);
   for (const auto operators : {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention,

@@ -323,12 +323,5 @@ TEST(HfConfig, WindowsShrinkToTheImage) {
   EXPECT_EQ(m.of_kind(m.last_kind()).window, 1);
 }
 
-TEST(HfConfig, LatentAttentionIsRefusedByName) {
-  const auto faults = refused(R"({"model_type": "deepseek_v3"})");
-  ASSERT_EQ(faults.size(), 1u);
-  EXPECT_EQ(faults[0].code, ErrorCode::kUnsupported);
-  EXPECT_THAT(faults[0].message, HasSubstr("multi-head latent attention"));
-}
-
 }  // namespace
 }  // namespace orrery::model

@@ -1,0 +1,85 @@
+#include "model/mixer_sizes.h"
+
+#include "base/check.h"
+#include "base/numbers.h"
+
+namespace orrery::model {
+namespace {
+
+using enum Phase;
+constexpr double kFloatBytes = 4, kFloatReadWrite = 8;
+
+struct Rows {
+  const SegmentShape& s;
+  const bool has_b, has_g;
+  const double e = real(element_bytes(s.dtype)), t = real(s.token_count());
+
+  explicit Rows(const SegmentShape& shape, Phase phase)
+      : s(shape), has_b(phase == kB || phase == kBG), has_g(phase == kG || phase == kBG) {}
+  bool forward() const { return !has_b && !has_g; }
+
+  // The norm runs in fp32, on a copy of what it reads; backward makes the statistics anew.
+  PhaseWork head_norm() const {
+    ORRERY_CHECK(s.heads > 0 && s.kv_heads > 0 && s.head_dim > 0);
+    const std::int64_t normed = (s.heads + s.kv_heads) * s.head_dim;
+    const double x = t * real(normed), all = e * t * real(normed + s.kv_heads * s.head_dim);
+    const std::int64_t copy = 4 * s.token_count() * normed;
+    if (forward()) return {base::Flops(4 * x), base::Bytes(2 * all), copy};
+    double flops = 0, bytes = 0;
+    if (has_b) {
+      flops += 8 * x;
+      bytes += 3 * all;
+    }
+    if (has_g && s.bias) {
+      flops += 2 * x;
+      bytes += kFloatReadWrite * real(s.whole ? normed : 2 * s.head_dim);
+    }
+    return {base::Flops(flops), base::Bytes(bytes), 3 * copy};
+  }
+
+  PhaseWork latent_attention() const {
+    ORRERY_CHECK(s.heads > 0 && s.head_dim > s.rope_dim && s.rope_dim > 0 && s.value_dim > 0);
+    if (!forward() && !has_b) return {};
+    const std::int64_t n = s.heads, d = s.head_dim, v = s.value_dim;
+    const double product = 2 * t * real(s.keys_seen()) * real(n);
+    const double operands = e * t * real(n * d + n * (d - s.rope_dim + v) + s.rope_dim + n * v) +
+                            kFloatBytes * t * real(n);
+    const std::int64_t joined = element_bytes(s.dtype) * s.token_count() * n * (2 * d + v);
+    if (forward()) return {base::Flops(product * real(d + v)), base::Bytes(operands), joined};
+    return {base::Flops(product * real(3 * d + 2 * v)), base::Bytes(2 * operands), 2 * joined};
+  }
+
+  PhaseWork scan() const {
+    ORRERY_CHECK(s.heads > 0 && s.head_dim > 0 && s.state > 0 && s.chunk > 0 && s.in > 0);
+    const double d = real(s.heads * s.head_dim), k = real(s.kv_heads * s.state);
+    const double states = d * real(s.state), w = real(s.weights);
+    const double convolution = 2 * real(s.kernel) * t * (d + 2 * k);
+    const double scan = t * (s.delta ? 8 * states : 2 * real(s.chunk) * (k + d) + 4 * states);
+    const double carried = kFloatBytes * t * states / real(s.chunk);
+    const std::int64_t temporary = static_cast<std::int64_t>(carried);
+    if (forward())
+      return {base::Flops(scan + convolution),
+              base::Bytes(e * t * (real(s.in) + 2 * d) + carried + e * w), temporary};
+    double flops = 0, bytes = 0;
+    if (has_b) {
+      flops += 2 * (scan + convolution);
+      bytes += e * t * (2 * real(s.in) + 3 * d) + 2 * carried;
+    }
+    if (has_g) {
+      flops += convolution;
+      bytes += kFloatReadWrite * w;
+    }
+    return {base::Flops(flops), base::Bytes(bytes), 2 * temporary};
+  }
+};
+
+}  // namespace
+
+PhaseWork mixer_work(const SegmentShape& shape, Phase phase) {
+  const Rows rows(shape, phase);
+  if (shape.kind == SegmentKind::kHeadNorm) return rows.head_norm();
+  if (shape.kind == SegmentKind::kLatentAttention) return rows.latent_attention();
+  return rows.scan();
+}
+
+}  // namespace orrery::model

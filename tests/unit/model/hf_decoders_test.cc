@@ -1,0 +1,110 @@
+// config.json of today's decoders: which blocks attend how, and which keys are refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "model/spec.h"
+
+namespace orrery::model {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string with(std::string_view family, std::string_view keys) {
+  return R"({"model_type": ")" + std::string(family) +
+         R"(", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100,
+            "max_position_embeddings": 64)" +
+         std::string(keys) + "}";
+}
+base::Result<ModelSpec> read(std::string_view family, std::string_view keys = "") {
+  const auto root = base::Node::parse_text(with(family, keys), "config.json");
+  EXPECT_TRUE(root.has_value());
+  return read_hf_config(*root, "test");
+}
+std::string refusal(std::string_view family, std::string_view keys) {
+  const auto model = read(family, keys);
+  return model ? "read" : base::to_string(model.error());
+}
+
+TEST(HfDecoders, BlocksOfGemma2TakeTurns) {
+  const ModelSpec m = *read("gemma2", R"(, "sliding_window": 16, "head_dim": 16,
+      "query_pre_attn_scalar": 25, "attn_logit_softcapping": 50.0,
+      "final_logit_softcapping": 30.0)");
+  EXPECT_THAT(m.order, ElementsAre(0, 1, 0, 1));
+  EXPECT_EQ(m.of_kind(m.kind_of(0)).reach, 16);
+  EXPECT_EQ(m.of_kind(m.kind_of(1)).reach, 0);
+  EXPECT_EQ(m.blocks_of(0), 2);
+  EXPECT_EQ(m.score_scale, 0.2);
+  EXPECT_EQ(m.score_cap, 50);
+  EXPECT_EQ(m.logit_cap, 30);
+  EXPECT_EQ(m.embedding_scale, 8);
+  EXPECT_EQ(m.block_norms(), 4);
+}
+
+// Of a window of 16 keys each of 64 queries takes 16 in place of 64.
+TEST(HfDecoders, AWindowCostsItsKeys) {
+  const ModelSpec m = *read("gemma2", R"(, "sliding_window": 16, "head_dim": 16)");
+  const double narrow = m.of_kind(0).block_matmul_flops(64),
+               full = m.of_kind(1).block_matmul_flops(64);
+  EXPECT_EQ(full - narrow, 4.0 * 64 * (64 - 16) * 4 * 16);
+}
+
+TEST(HfDecoders, LayerTypesSayWhichBlockHasAWindow) {
+  const ModelSpec m = *read("olmo3", R"(, "sliding_window": 8,
+      "layer_types": ["full_attention", "sliding_attention", "sliding_attention",
+                      "full_attention"])");
+  EXPECT_THAT(m.order, ElementsAre(0, 1, 1, 0));
+  EXPECT_EQ(m.of_kind(1).reach, 8);
+}
+
+TEST(HfDecoders, FourthBlocksOfLlama4AttendFullyWithoutRotation) {
+  const ModelSpec m = *read("llama4", R"(, "head_dim": 16, "num_local_experts": 4,
+      "num_experts_per_tok": 1, "interleave_moe_layer_step": 2, "intermediate_size_mlp": 192,
+      "attention_chunk_size": 16, "use_qk_norm": false)");
+  const ModelSpec last = m.of_kind(m.kind_of(3)), first = m.of_kind(m.kind_of(0));
+  EXPECT_FALSE(last.rotates);
+  EXPECT_EQ(last.reach, 0);
+  EXPECT_EQ(last.experts, 4);
+  EXPECT_TRUE(first.chunked);
+  EXPECT_EQ(first.experts, 0);
+  EXPECT_EQ(first.ffn, 192);
+}
+
+TEST(HfDecoders, Llama31RescalesItsRotation) {
+  const ModelSpec m = *read("llama", R"(, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+      "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32})");
+  EXPECT_EQ(m.rope.scaling, RopeScaling::kLlama3);
+  EXPECT_EQ(m.rope.factor, 8);
+  EXPECT_EQ(m.rope.original, 32);
+  EXPECT_NE(m.fingerprint(), read("llama")->fingerprint());
+}
+
+TEST(HfDecoders, WindowsOfQwen2MeanNothingUntilTheyAreSwitchedOn) {
+  EXPECT_EQ(read("qwen2", R"(, "sliding_window": 16)")->reach, 0);
+  const ModelSpec m = *read("qwen2", R"(, "sliding_window": 16, "use_sliding_window": true,
+      "max_window_layers": 3)");
+  EXPECT_EQ(m.of_kind(m.kind_of(2)).reach, 0);
+  EXPECT_EQ(m.of_kind(m.kind_of(3)).reach, 16);
+}
+
+TEST(HfDecoders, AnUnknownKeyIsNamedAndAHarmlessOneIsNot) {
+  EXPECT_THAT(refusal("qwen3", R"(, "attention_temperature": 2.0)"),
+              HasSubstr("'attention_temperature'"));
+  EXPECT_EQ(refusal("qwen3", R"(, "attention_temperature": null, "bos_token_id": 7,
+      "torch_dtype": "bfloat16", "attention_dropout": 0.0, "use_something": false)"),
+            "read");
+}
+
+// DeepSeek-V2's shapes: W_dq and its norm, W_dkv, W_kr, their norm, W_uq, W_ukv, W_o.
+TEST(HfDecoders, LatentAttentionHasTheMatricesOfItsPaper) {
+  const ModelSpec m = *read("deepseek_v3", R"(, "q_lora_rank": 24, "kv_lora_rank": 16,
+      "qk_rope_head_dim": 8, "qk_nope_head_dim": 12, "v_head_dim": 10)");
+  EXPECT_EQ(m.mixer_parameters(),
+            64 * 24 + 24 + 64 * 16 + 64 * 8 + 16 + 24 * 4 * 20 + 16 * 4 * (12 + 10) + 4 * 10 * 64);
+}
+
+}  // namespace
+}  // namespace orrery::model

@@ -19,7 +19,12 @@ const std::vector<std::string> kTrains{"--gtest_filter=DISABLED_LaunchedRank.Tra
 
 class NcclLaunch : public ::testing::Test {
  protected:
-  void SetUp() override { ::setenv("ORRERY_FAKE_RINGS", scratch_.path().c_str(), 1); }
+  void SetUp() override {
+    ::setenv("ORRERY_FAKE_RINGS", scratch_.path().c_str(), 1);
+    // in containers, as the local launcher has it
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  }
   void TearDown() override { ::unsetenv("ORRERY_FAKE_RINGS"); }
 
  private:

@@ -8,6 +8,7 @@
 #include "cli/block_shapes.h"
 #include "executor/measure/calibrate.h"
 #include "executor/runtime/run.h"
+#include "plan/program/launches.h"
 
 namespace orrery::cli {
 
@@ -62,6 +63,8 @@ Result<TrainOutcome> train_here(const plan::Program& program, const TrainJob& jo
   }
   out.log.step_time_s = median(std::move(timed));
   out.log.peak_memory_bytes = report.peak_memory_bytes;
+  for (const plan::RankClass& stage : program.classes)
+    out.log.launches.push_back(plan::launches(program, stage));
   if (!job.trace.empty())
     TRY_VOID(base::write_file_atomic(job.trace, plan::to_text(report.timeline)));
   return out;

@@ -16,6 +16,7 @@ base::Json to_json(const TrainLog& log) {
           {"program_fingerprint", log.program_fingerprint},
           {"ranks", log.ranks},
           {"steps", std::move(steps)},
+          {"launches", log.launches},
           {"measured",
            {{"step_time_s", log.step_time_s}, {"peak_memory_bytes", log.peak_memory_bytes}}}};
 }

@@ -17,6 +17,8 @@ struct TrainLog {
   std::vector<Step> steps;
   double step_time_s = 0;                       // median of the steps after the warm-up
   std::vector<std::int64_t> peak_memory_bytes;  // by stage
+  // by stage, of a rank: kernels that a step launches on a CUDA device (plan/program/launches.h)
+  std::vector<std::int64_t> launches;
 };
 base::Json to_json(const TrainLog& log);
 

@@ -1,0 +1,77 @@
+#include "model/launches.h"
+
+#include "base/check.h"
+#include "base/numbers.h"
+
+namespace orrery::model {
+namespace {
+
+using enum SegmentKind;
+using enum Phase;
+
+constexpr int kSortedSums = 12;  // ATen's embedding_dense_backward
+
+int attention(const SegmentShape& s, Phase phase) {
+  const bool grouped = s.kv_heads < s.heads;
+  const int prepared = (s.rotary ? 2 : 0) + (grouped ? 2 : 0);
+  if (phase == kF) return prepared + 1;
+  return prepared + 6 + (grouped && s.rotary ? 1 : 0);
+}
+
+int product(const SegmentShape& s, Phase phase) {
+  if (phase == kF || phase == kB) return 1;
+  const int gradient = (s.dtype == DType::kBFloat16 ? 2 : 1) + (s.bias ? 1 : 0);
+  return phase == kG ? gradient : gradient + 1;
+}
+
+int embedding(const SegmentShape& s, Phase phase) {
+  if (phase == kF) return 7;
+  return 7 + kSortedSums + (s.dtype == DType::kBFloat16 ? 1 : 0);
+}
+
+}  // namespace
+
+int launches(const SegmentShape& s, Phase phase) {
+  const bool forward = phase == kF;
+  switch (s.kind) {
+    case kEmbedding: return embedding(s, phase);
+    case kPositionAdd: return forward ? 1 : 2;
+    case kNorm: return phase == kBG ? 2 : 1;
+    case kQkv:
+    case kProjection:
+    case kMlpIn:
+    case kMlpOut:
+    case kLogits: return product(s, phase);
+    case kAttention:
+    case kAttentionSplit:
+    case kAttentionBlock: return attention(s, phase);
+    case kResidual: return forward || s.bias ? 1 : 0;
+    case kActivation: return !s.gated ? 1 : forward ? 2 : 4;
+    case kLoss: return forward ? 4 : 1;
+    case kAttentionMerge:
+    case kNormSums:
+    case kNormApply:
+    case kScores:
+    case kSoftmax:
+    case kValues: return 6;
+    case kLoadTokens:
+    case kLoadTargets:
+    case kLossMax:
+    case kLossSum:
+    case kSlice:
+    case kZeroGradient:
+    case kAccumulate:
+    case kAdamW:
+    case kBias:
+    case kRouter:
+    case kDispatch:
+    case kExpertIn:
+    case kExpertOut:
+    case kCombine:
+    case kPatchProduct:
+    case kPool: return 1;
+  }
+  ORRERY_CHECK(false, "segment kind {}", as_int(s.kind));
+}
+
+}  // namespace orrery::model

@@ -11,7 +11,19 @@ using enum Phase;
 
 constexpr int kSortedSums = 12;  // ATen's embedding_dense_backward
 
+// Attention written out, a block of queries: products, scale, mask, softmax (and its backward).
+constexpr int kBlockForward = 14, kBlockBackward = 18, kCap = 3;
+// Norm of queries or keys: casts, sum of squares, gain; backward the gradients of both.
+constexpr int kPartForward = 8, kPartBackward = 17;
+
+int written_out(const SegmentShape& s, Phase phase) {
+  const int blocks = as_int(ceil_div(s.tokens, SegmentShape::kQueryRows));
+  const int block = (phase == kF ? kBlockForward : kBlockBackward) + (s.score_cap != 0 ? kCap : 0);
+  return blocks * block + (phase == kF ? 4 : 8);
+}
+
 int attention(const SegmentShape& s, Phase phase) {
+  if (s.explicit_core()) return written_out(s, phase);
   const bool grouped = s.kv_heads < s.heads;
   const int prepared = (s.rotary ? 2 : 0) + (grouped ? 2 : 0);
   if (phase == kF) return prepared + 1;
@@ -41,7 +53,10 @@ int launches(const SegmentShape& s, Phase phase) {
     case kProjection:
     case kMlpIn:
     case kMlpOut:
+    case kLatentProduct:
     case kLogits: return product(s, phase);
+    case kLatentAttention: return 6 + written_out(s, phase);
+    case kHeadNorm: return 1 + 2 * (forward ? kPartForward : kPartBackward);
     case kAttention:
     case kAttentionSplit:
     case kAttentionBlock: return attention(s, phase);
@@ -69,6 +84,7 @@ int launches(const SegmentShape& s, Phase phase) {
     case kExpertOut:
     case kCombine:
     case kPatchProduct:
+    case kScan:
     case kPool: return 1;
   }
   ORRERY_CHECK(false, "segment kind {}", as_int(s.kind));

@@ -74,7 +74,7 @@ void look_up(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& co
 void embedding(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
   if (s.scale != 1 && phase != Phase::kF) o.reads[0] = o.reads[0].mul(s.scale);
   look_up(s, phase, o, context);
-  if (s.scale != 1 && phase == Phase::kF) o.writes[0].make().mul_(s.scale);
+  if (s.scale != 1 && phase == Phase::kF) o.writes[0].tensor.mul_(s.scale);
 }
 
 void position_add(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {

@@ -79,9 +79,12 @@ class Block : TensorPart {
     if (norm1_ && makes_operand(a_)) norm1_->quantises(b_.format());
     if (norm2_ && makes_operand(c_)) norm2_->quantises(b_.format());
     if (m_.has_mixer()) {
+      const bool latent = m_.mixer == model::Mixer::kLatent;
+      if (!latent) qkv_ = wide("qkv", qkv().out);
       o_ = wide("o", projection().in);
       do_ = wide("do", projection().in);
-      if (m_.mixer == model::Mixer::kLatent)
+      if (!latent) dqkv_ = wide("dqkv", qkv().out);
+      if (latent)
         latent_.emplace(b_, s_, use(0), AttentionEnds{{}, o_, do_, {}});
       else
         add_mixer();
@@ -151,19 +154,15 @@ class Block : TensorPart {
     return units_.all[sublayer == 0 ? units_.attention : units_.mlp];
   }
   void add_mixer() {
-    qkv_ = wide("qkv", qkv().out);
-    dqkv_ = wide("dqkv", qkv().out);
     if (!has_gate()) {
       attention_ = mixer_part(b_, s_, use(0), {qkv_, o_, do_, dqkv_});
       return;
     }
-    const std::int64_t features = projection().in;
-    gate_ = wide("mixer gate", features);
-    dgate_ = wide("d mixer gate", features);
+    gate_ = wide("mixer gate", projection().in);
+    dgate_ = wide("d mixer gate", projection().in);
     attention_ = gated_mixer_part(b_, s_, use(0), {qkv_, o_, do_, dqkv_}, gate_, dgate_);
   }
   bool makes_operand(BufferRef r) const { return b_.decl(r).dtype != b_.dtype(); }
-  // ---- products ----
   static constexpr std::string_view kGate = "gate", kUp = "up", kOutputGate = "output gate";
   struct ProductSpec {
     Product product;
@@ -351,7 +350,6 @@ class Block : TensorPart {
     if (residual_bias(i)) f_.back() = with_weights(std::move(f_.back()), use(i), residual_views(i));
   }
 
-  // ---- backward pieces ----
   void residual_backward(int i, BufferRef d) {
     if (residual_bias(i))
       r_.push_back(with_gradient(residual(i, kBG, {d}, {}), use(i), residual_views(i)));
@@ -399,7 +397,9 @@ class Block : TensorPart {
   }
 
   void pre_norm() {
-    const BufferRef p = shard("p"), q = shard("q"), dy = shard("dy");
+    const BufferRef p = shard("p"), q = shard("q");
+    BufferRef dc = norm2_ ? shard("dc") : BufferRef{}, da = norm1_ ? shard("da") : BufferRef{};
+    const BufferRef dy = shard("dy");
     BufferRef z = m_.has_mixer() ? y_ : x_, dz = m_.has_mixer() ? dy : dx_;
     if (cross_) {
       z = shard("z");
@@ -418,13 +418,14 @@ class Block : TensorPart {
       mlp_forward(c, q);
       residual_forward(1, z, after_forward(after2_, "q normed", q), x_next_);
       residual_backward(1, dx_next_);
-      const BufferRef dc = norm2_ ? shard("dc") : dz;
+      if (!norm2_) dc = dz;
       mlp_backward(after_backward(after2_, "dq", dx_next_, q), c, dc);
       before_backward(norm2_, "add(dz)", dc, z, dz, dx_next_);
     }
     if (cross_) cross_->backward(dz, y_, dy, r_);
     if (m_.has_mixer()) {
-      const BufferRef d = m_.has_mlp() ? dy : dx_next_, da = norm1_ ? shard("da") : dx_;
+      const BufferRef d = m_.has_mlp() ? dy : dx_next_;
+      if (!norm1_) da = dx_;
       residual_backward(0, d);
       attention_backward(after_backward(after1_, "dp", d, p), a, da);
       before_backward(norm1_, "add(dx)", da, x_, dx_, d);
@@ -434,8 +435,7 @@ class Block : TensorPart {
 
   void parallel() {
     const BufferRef p = shard("p"), q = shard("q"), dc = shard("dc"), da = shard("da"),
-                    dy = shard("dy");
-    const BufferRef c = norm2_ ? c_ : a_;
+                    dy = shard("dy"), c = norm2_ ? c_ : a_;
     f_.push_back(norm1_->forward(x_, a_));
     if (norm2_) f_.push_back(norm2_->forward(x_, c_));
     attention_forward(a_, p);

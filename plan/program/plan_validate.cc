@@ -262,13 +262,12 @@ class PlanValidator {
   /// A run against every kind of block that it holds.
   void check_kinds(const std::string& field, std::int64_t first, const LayerRun& run) {
     if (kinds_.empty()) return check_layer(field, run.strategy);
-    std::int64_t begin = 0;
+    std::vector<bool> held(kinds_.size(), false);
+    for (std::int64_t l = first; l < std::min(first + run.count, model_.layers); ++l)
+      held[as_index(model_.kind_of(l))] = true;
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
-      const std::int64_t end = begin + model_.runs[k].count;
       block_ = &kinds_[k];
-      if (begin < first + run.count && first < end)
-        check_layer(fmt::format("{} ({})", field, model_.runs[k].name), run.strategy);
-      begin = end;
+      if (held[k]) check_layer(fmt::format("{} ({})", field, model_.runs[k].name), run.strategy);
     }
   }
 

@@ -122,13 +122,17 @@ double largest_tensor(const SegmentShape& s) {
   const double tokens = real(s.sequences) * real(s.tokens);
   const double columns =
       std::max({real(s.in) * real(s.slices), 2 * real(s.out), 4 * real(s.heads) * real(s.head_dim),
-                (real(s.heads) + real(s.kv_heads)) * real(s.head_dim), 1.0});
+                (real(s.heads) + real(s.kv_heads)) * real(s.head_dim),
+                2 * real(s.heads) * (2 * real(s.head_dim) + real(s.value_dim)),
+                real(s.kv_heads) * real(s.state), 1.0});
+  const double states = tokens * real(s.heads) * real(s.head_dim) * real(s.state) /
+                        real(std::max<std::int64_t>(s.chunk, 1));
   const double rows = real(s.sequences) * real(s.experts) * real(s.capacity);
   const double routed = tokens * (real(s.experts) + real(s.top_k) + 1);
   const double weights = std::max(real(s.experts), 1.0) * real(s.in) * std::max(real(s.out), 1.0);
   return std::max({tokens * columns, real(s.sequences) * real(s.kv_tokens) * columns,
                    real(s.tokens) * real(s.in), weights, real(s.elements), rows * real(s.in),
-                   routed});
+                   routed, states});
 }
 
 void check_sizes(base::Reader& r, const SegmentShape& s) {
@@ -139,6 +143,9 @@ void check_sizes(base::Reader& r, const SegmentShape& s) {
               key);
     }
   }
+  if (s.kind == SegmentKind::kLatentAttention && s.rope_dim >= s.head_dim)
+    r.error("rope_dim", kOutOfRange, "rope_dim {} is no part of head_dim {}", s.rope_dim,
+            s.head_dim);
   if (s.slice >= s.slices) r.error("slice", kOutOfRange, "slice {} of {}", s.slice, s.slices);
   if (s.dtype == DType::kInt64)
     r.error("dtype", kBadValue, "segments compute in fp32 or bf16, not int64");

@@ -23,6 +23,10 @@ ALLOWED = {
 ONLY = {("search", "sim"): {"sim/simulate.h"}}  # (from, to): the headers open to it
 # Sub-rooms, lowest first: a folder may include, of its room, the folders of its row. "." is the room's front door.
 SUB_ROOMS = {
+    "model": {
+        ".": set(),
+        "import": {"."},
+    },
     "topologies": {
         "fabric": set(),
         "graph": {"fabric"},

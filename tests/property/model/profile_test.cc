@@ -46,9 +46,13 @@ class Draw {
     for (auto member : {&SegmentShape::tokens, &SegmentShape::in, &SegmentShape::out,
                         &SegmentShape::heads, &SegmentShape::kv_heads, &SegmentShape::head_dim,
                         &SegmentShape::elements, &SegmentShape::vocab, &SegmentShape::kv_tokens,
-                        &SegmentShape::experts, &SegmentShape::top_k, &SegmentShape::capacity}) {
+                        &SegmentShape::experts, &SegmentShape::top_k, &SegmentShape::capacity,
+                        &SegmentShape::value_dim, &SegmentShape::state, &SegmentShape::kernel,
+                        &SegmentShape::chunk, &SegmentShape::weights}) {
       s.*member = between(1, 5000);
     }
+    ++s.head_dim;
+    s.rope_dim = between(1, s.head_dim - 1);
     for (auto member : {&SegmentShape::gated, &SegmentShape::bias, &SegmentShape::rotary,
                         &SegmentShape::causal, &SegmentShape::residual, &SegmentShape::shared}) {
       s.*member = flag();

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/numbers.h"
-#include "model/hf_config_fields.h"
+#include "model/import/hf_config_fields.h"
 #include "model/names.h"
 #include "model/spec.h"
 

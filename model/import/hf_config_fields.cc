@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "model/hf_config_fields.h"
+#include "model/import/hf_config_fields.h"
 
 namespace orrery::model::hf {
 namespace {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/numbers.h"
-#include "model/hf_config_fields.h"
+#include "model/import/hf_config_fields.h"
 
 namespace orrery::model::hf {
 namespace {

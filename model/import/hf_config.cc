@@ -23,7 +23,6 @@ using base::ErrorCode;
 
 using namespace hf;
 
-constexpr base::DoubleRange kTheta{1.0, 1e12};
 constexpr base::DoubleRange kCapacity{1e-3, 1e3};
 
 constexpr std::array<base::Named<Activation>, 9> kActivations{

@@ -151,7 +151,7 @@ function drawTimeline() {
   c.fillStyle = style("--ink");
   let before = -1;
   rows.forEach((lane, i) => {
-    const name = lane.stage !== before ? "stage " + lane.stage : "";
+    const name = lane.stage !== before ? "pp rank " + lane.stage : "";
     if (name && (row > 14 || lane.stage % 4 === 0)) c.fillText(name, 6, i * row + Math.min(row - 2, 14));
     if (byId("streams").checked) { c.fillStyle = style("--soft"); c.fillText(lane.stream, 64, i * row + 14); c.fillStyle = style("--ink"); }
     before = lane.stage;
@@ -215,7 +215,7 @@ canvas.addEventListener("pointermove", e => {
   const b = lane && e.offsetX >= gutter ? lane.blocks.find(k => k.from - near <= at && at <= k.to + near) : undefined;
   if (!b) return hideTip();
   const layers = b.part === "optimizer" ? "" : (b.micro < 0 ? "\nseveral micro-batches" : "\nmicro-batch " + b.micro) + ", layers " + b.first + (b.last > b.first ? " to " + b.last : "");
-  showTip(e.clientX, e.clientY, "stage " + lane.stage + ", " + lane.stream + " stream: " + b.part + layers + "\n" + time(b.from) + " to " + time(b.to) + " (" + time(b.to - b.from) + ")\n" +
+  showTip(e.clientX, e.clientY, "pp rank " + lane.stage + ", " + lane.stream + " stream: " + b.part + layers + "\n" + time(b.from) + " to " + time(b.to) + " (" + time(b.to - b.from) + ")\n" +
     b.count + " operations, busy " + time(b.busy) + (b.again > 0 ? ", of it recomputing " + time(b.again) : ""));
 });
 byId("streams").addEventListener("change", drawTimeline);

@@ -78,7 +78,7 @@ data.stages.forEach((s, i) => s.lanes.forEach(lane => {
 }));
 legend(byId("legend-blocks"), ["forward", "backward", "recompute", "optimizer", "tensor", "context", "expert", "data", "pipeline"].filter(p => used.includes(p) || lanes.some(l => l.blocks.some(b => b.part === p))).map(p => [p === "recompute" ? "recomputed in a backward" : p, colours[p]]));
 const canvas = byId("timeline");
-let gutter = 172;
+let gutter = 186;
 let from = 0, to = step, rows = [];
 // What is narrower than a pixel shares its column: [pixel] time by part.
 function columnsOf(lane, scale) {
@@ -105,7 +105,7 @@ function drawColumns(c, columns, y, height) {
 }
 function drawTimeline() {
   rows = lanes.filter(l => l.stream === "compute" || byId("streams").checked);
-  gutter = byId("streams").checked ? 172 : 76;
+  gutter = byId("streams").checked ? 186 : 76;
   const width = byId("timeline-box").clientWidth - 16, row = rows.length > 40 && !byId("streams").checked ? 12 : 20, height = rows.length * row + 24, ratio = devicePixelRatio || 1;
   canvas.style.width = width + "px";
   canvas.style.height = height + "px";
@@ -153,7 +153,7 @@ function drawTimeline() {
   rows.forEach((lane, i) => {
     const name = lane.stage !== before ? "pp rank " + lane.stage : "";
     if (name && (row > 14 || lane.stage % 4 === 0)) c.fillText(name, 6, i * row + Math.min(row - 2, 14));
-    if (byId("streams").checked) { c.fillStyle = style("--soft"); c.fillText(lane.stream, 64, i * row + 14); c.fillStyle = style("--ink"); }
+    if (byId("streams").checked) { c.fillStyle = style("--soft"); c.fillText(lane.stream, 78, i * row + 14); c.fillStyle = style("--ink"); }
     before = lane.stage;
   });
   c.fillStyle = style("--soft");

@@ -12,6 +12,7 @@ from sources import CPP, source_files
 FORBIDDEN = [
     (re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b"), "unfinished work"),
     (re.compile(r"(?<![\w$}.-])/(home|root|Users|work|mnt|scratch)/\w"), "path of one machine"),
+    (re.compile(r"\bDIS" r"ABLED_"), "a test that does not run; what ranks run is a RANK_BODY (tests/support/rank_body.h)"),
     (re.compile(r"-ffast-" r"math"), "unsafe floating point"),
     (re.compile(r"std::(uniform_(int|real)|normal|bernoulli|poisson|exponential|discrete)_dist" r"ribution"),
      "std distributions differ between libraries; see base/rng.h"),

@@ -11,16 +11,15 @@
 #include <ATen/ops/full_like.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "executor/transport/all_to_all.h"
+#include "tests/multirank/executor/exact_collectives.h"
+#include "tests/support/rank_body.h"
 
-namespace orrery::executor {
+namespace orrery::executor::testing {
 namespace {
 
 void run_ranks(int ranks, const std::string& test) {
-  const auto code = launch_local(ranks, {"--gtest_filter=DISABLED_Ranks." + test,
-                                         "--gtest_also_run_disabled_tests", "--gtest_brief=1"});
+  const auto code = launch_local(ranks, tests::rank_arguments("Ranks." + test));
   ASSERT_TRUE(code) << base::to_string(code.error());
   EXPECT_EQ(*code, 0);
 }
@@ -34,72 +33,21 @@ TEST(MpiCommunicator, ShiftsAndTradesReachTheirRanks) {
 TEST(MpiCommunicator, GroupsOfTheSameWorldDoNotMix) { run_ranks(4, "Groups"); }
 TEST(MpiCommunicator, TransfersKeepTheirOrderInEachLane) { run_ranks(2, "Transfers"); }
 
-struct Rank {
-  std::unique_ptr<Communicator> communicator;
-  Channel all;
-  int n = 1, r = 0;
-  Rank() {
-    auto made = make_communicator("mpi", {}, 0);
-    if (!made) throw std::runtime_error(base::to_string(made.error()));
-    communicator = *std::move(made);
-    n = communicator->world_size();
-    r = communicator->rank();
-    std::vector<int> ranks(static_cast<std::size_t>(n));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    all = *communicator->channel(ranks, plan::Stream::kData);
-  }
+struct MpiRank : Rank {
+  MpiRank() : Rank("mpi", {}) {}
 };
 
-at::Tensor numbered(at::IntArrayRef shape, at::ScalarType type) {
-  std::int64_t n = 1;
-  for (const auto d : shape) n *= d;
-  return at::arange(n, at::TensorOptions().dtype(at::kFloat)).remainder(7).view(shape).to(type);
-}
-
-TEST(DISABLED_Ranks, Collectives) {
-  Rank w;
-  const int sum_of_ranks = w.n * (w.n - 1) / 2;
+RANK_BODY(Ranks, Collectives) {
+  MpiRank w;
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    for (const std::int64_t rows : {2L, 40'000L}) {  // the larger one takes several chunks
-      const std::vector<std::int64_t> shape{rows, w.n * 2L, 3};
-      const at::Tensor base = numbered(shape, type);
-      at::Tensor t = base + w.r;
-      ASSERT_TRUE(w.communicator->all_reduce(w.all, t, plan::Reduce::kSum));
-      EXPECT_TRUE(at::equal(t, base * w.n + sum_of_ranks));
-      t = base + w.r;
-      ASSERT_TRUE(w.communicator->all_reduce(w.all, t, plan::Reduce::kMax));
-      EXPECT_TRUE(at::equal(t, base + (w.n - 1)));
-
-      const at::Tensor mine = base + w.r;
-      at::Tensor part = at::empty({rows, 2, 3}, base.options());
-      ASSERT_TRUE(w.communicator->reduce_scatter(w.all, mine, part, 1));
-      const at::Tensor expected = (base * w.n + sum_of_ranks).narrow(1, w.r * 2, 2);
-      EXPECT_TRUE(at::equal(part, expected));
-      EXPECT_TRUE(at::equal(mine, base + w.r)) << "the input stands";
-      at::Tensor whole = at::empty(shape, base.options());
-      ASSERT_TRUE(w.communicator->all_gather(w.all, part, whole, 1));
-      EXPECT_TRUE(at::equal(whole, base * w.n + sum_of_ranks));
-
-      at::Tensor flat = (base + w.r).view({-1});
-      const std::int64_t length = flat.size(0) / w.n;
-      at::Tensor own = flat.narrow(0, w.r * length, length);
-      ASSERT_TRUE(w.communicator->reduce_scatter(w.all, flat, own, 0)) << "in place";
-      ASSERT_TRUE(w.communicator->all_gather(w.all, own, flat, 0)) << "in place";
-      EXPECT_TRUE(at::equal(flat, (base * w.n + sum_of_ranks).view({-1})));
-
-      at::Tensor b = base + w.r;
-      ASSERT_TRUE(w.communicator->broadcast(w.all, b, w.n - 1));
-      EXPECT_TRUE(at::equal(b, base + (w.n - 1)));
-    }
+    for (const std::int64_t rows : {2L, 40'000L})  // the larger one takes several chunks
+      expect_exact_collectives(w, rows, type);
   }
-  const at::Tensor in = at::full({w.n, 3}, static_cast<double>(w.r));
-  at::Tensor out = at::empty({w.n, 3});
-  ASSERT_TRUE(w.communicator->all_to_all(w.all, in, out));
-  EXPECT_TRUE(at::equal(out, at::arange(w.n).view({-1, 1}).expand({w.n, 3}).to(at::kFloat)));
+  expect_exact_exchange(w);
 }
 
-TEST(DISABLED_Ranks, Trades) {
-  Rank w;
+RANK_BODY(Ranks, Trades) {
+  MpiRank w;
   at::Tensor moved = at::empty({2, 3});
   ASSERT_TRUE(w.communicator->shift(w.all, at::full({2, 3}, static_cast<double>(w.r)), moved));
   EXPECT_TRUE(at::equal(moved, at::full({2, 3}, static_cast<double>((w.r + w.n - 1) % w.n))));
@@ -122,8 +70,8 @@ TEST(DISABLED_Ranks, Trades) {
   EXPECT_TRUE(at::equal(by_tokens, tokens));
 }
 
-TEST(DISABLED_Ranks, Groups) {
-  Rank w;
+RANK_BODY(Ranks, Groups) {
+  MpiRank w;
   for (int repeat = 0; repeat < 2; ++repeat) {
     for (const plan::Group& group : {plan::Group{"tensor", 2, 1}, plan::Group{"data", 2, 2}}) {
       const int base = group.base(w.r);
@@ -146,8 +94,8 @@ TEST(DISABLED_Ranks, Groups) {
   EXPECT_EQ(*text, "from the first");
 }
 
-TEST(DISABLED_Ranks, Transfers) {
-  Rank w;
+RANK_BODY(Ranks, Transfers) {
+  MpiRank w;
   const int peer = 1 - w.r;
   constexpr std::int64_t kLarge = 1 << 20;  // far above any eager limit
   std::vector<std::unique_ptr<Transfer>> sends;
@@ -171,4 +119,4 @@ TEST(DISABLED_Ranks, Transfers) {
 }
 
 }  // namespace
-}  // namespace orrery::executor
+}  // namespace orrery::executor::testing

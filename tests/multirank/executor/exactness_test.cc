@@ -11,6 +11,7 @@
 #include "plan/program/memory.h"
 #include "plan_cases_fixture.h"
 #include "sim/simulate.h"
+#include "tests/support/rank_body.h"
 #include "topologies/import/local.h"
 
 namespace orrery::executor::testing {
@@ -112,7 +113,7 @@ TEST(Exactness, SchedulesAreBitExact) {
 }
 
 // Not a test of its own: what each rank of train_ranks runs.
-TEST(DISABLED_Rank, Trains) {
+RANK_BODY(Rank, Trains) {
   const char* name = std::getenv("ORRERY_TEST_CASE");
   ASSERT_NE(name, nullptr) << "run by the tests above";
   RunOptions options = training();

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "plan_cases_fixture.h"
+#include "tests/support/rank_body.h"
 
 namespace orrery::executor::testing {
 namespace {
@@ -23,8 +24,7 @@ struct Ended {
 Ended run_until_failure(const std::string& test) {
   ::testing::internal::CaptureStderr();
   const auto begin = std::chrono::steady_clock::now();
-  const auto code = launch_local(2, {"--gtest_filter=DISABLED_FailingRank." + test,
-                                     "--gtest_also_run_disabled_tests", "--gtest_brief=1"});
+  const auto code = launch_local(2, tests::rank_arguments("FailingRank." + test));
   Ended ended{
       .code = code ? *code : -1,
       .errors = {},
@@ -61,7 +61,7 @@ TEST(Failure, RanksWithDifferentProgramsDoNotStart) {
 
 int own_rank() { return detect_launch()->rank; }
 
-TEST(DISABLED_FailingRank, IsKilled) {
+RANK_BODY(FailingRank, IsKilled) {
   RunOptions options = training();
   options.backend = "mpi";
   options.steps = 100'000;
@@ -76,14 +76,14 @@ TEST(DISABLED_FailingRank, IsKilled) {
   FAIL() << "the job goes on";
 }
 
-TEST(DISABLED_FailingRank, HasTooFewRanks) {
+RANK_BODY(FailingRank, HasTooFewRanks) {
   RunOptions options = training();
   options.backend = "mpi";
   const auto report = run(lowered(plan_case("dp4"), small_model("gpt2")), options);
   FAIL() << "the launcher ends the ranks";
 }
 
-TEST(DISABLED_FailingRank, HasAnotherProgram) {
+RANK_BODY(FailingRank, HasAnotherProgram) {
   RunOptions options = training();
   options.backend = "mpi";
   const auto report =

@@ -14,6 +14,7 @@
 #include "plan/lowering/lower.h"
 #include "plan_cases_fixture.h"
 #include "tests/support/json_file.h"
+#include "tests/support/rank_body.h"
 
 namespace orrery::executor::testing {
 namespace {
@@ -195,9 +196,8 @@ TEST_P(Families, TrainLikeOneProcess) {
                    ("orrery-families-" + name + "-" + std::to_string(::getpid()) + ".json");
   ::setenv("ORRERY_TEST_CASE", std::to_string(GetParam()).c_str(), 1);
   ::setenv("ORRERY_TEST_OUT", out.c_str(), 1);
-  const base::Result<int> code = launch_local(
-      options.tp * options.pp * options.dp, {"--gtest_filter=DISABLED_FamilyRank.Trains",
-                                             "--gtest_also_run_disabled_tests", "--gtest_brief=1"});
+  const base::Result<int> code = launch_local(options.tp * options.pp * options.dp,
+                                              tests::rank_arguments("FamilyRank.Trains"));
   ASSERT_TRUE(code) << base::to_string(code.error());
   ASSERT_EQ(*code, 0);
   const base::Result<base::Json> json = tests::read_json(out);
@@ -220,7 +220,7 @@ INSTANTIATE_TEST_SUITE_P(Plans, Families, ::testing::Range(std::size_t{0}, plans
                          [](const auto& tested) { return plans()[tested.param].first; });
 
 // Not a test of its own: what each rank of the test above runs.
-TEST(DISABLED_FamilyRank, Trains) {
+RANK_BODY(FamilyRank, Trains) {
   const char* number = std::getenv("ORRERY_TEST_CASE");
   ASSERT_NE(number, nullptr) << "run by the tests above";
   const plan::UniformOptions& options = plans()[std::stoul(number)].second;

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "plan/lowering/lower.h"
 #include "tests/support/json_file.h"
+#include "tests/support/rank_body.h"
 
 namespace orrery::executor::testing {
 
@@ -370,8 +371,7 @@ std::vector<Curve> train_ranks(const PlanCase& plan_case) {
   ::setenv("ORRERY_TEST_CASE", plan_case.name.c_str(), 1);
   ::setenv("ORRERY_TEST_OUT", out.c_str(), 1);
   const base::Result<int> code =
-      launch_local(plan_case.ranks, {"--gtest_filter=DISABLED_Rank.Trains",
-                                     "--gtest_also_run_disabled_tests", "--gtest_brief=1"});
+      launch_local(plan_case.ranks, tests::rank_arguments("Rank.Trains"));
   if (!code || *code != 0) {
     ADD_FAILURE() << (code ? "exit code " + std::to_string(*code) : base::to_string(code.error()));
     return {};

@@ -48,8 +48,8 @@ std::map<int, std::vector<std::string>> order_of(const plan::Program& program,
 /// One process, in this process.
 Curve train_alone(const model::ModelSpec& model);
 inline constexpr std::array<const char*, 2> kFamilies{"gpt2", "llama"};
-/// Both families, by kFamilies, over MPI: this binary again, once per rank (test
-/// DISABLED_Rank.Trains). Empty after a failure, which it reports.
+/// Both families, by kFamilies, over MPI: this binary again, once per rank (body
+/// Rank.Trains). Empty after a failure, which it reports.
 std::vector<Curve> train_ranks(const PlanCase& plan_case);
 
 /// max_i |a_i - b_i| / |b_i|.

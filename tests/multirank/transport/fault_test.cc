@@ -9,6 +9,7 @@
 
 #include "ranks_fixture.h"
 #include "tests/multirank/executor/plan_cases_fixture.h"
+#include "tests/support/rank_body.h"
 
 namespace orrery::executor::testing {
 namespace {
@@ -26,8 +27,7 @@ Ended train_with(const std::string& fault, const std::string& plan, Variables va
                  int ranks = 0) {
   variables.insert(
       {{"ORRERY_FAKE_FAULT", fault}, {"ORRERY_TEST_CASE", plan}, {"ORRERY_STALL_SECONDS", "3"}});
-  return run_ranks(ranks > 0 ? ranks : plan_case(plan).ranks, "DISABLED_FaultyRank.Trains",
-                   variables);
+  return run_ranks(ranks > 0 ? ranks : plan_case(plan).ranks, "FaultyRank.Trains", variables);
 }
 
 /// `codes` by rank; every rank that can still speak says `cause`, in one block.
@@ -91,7 +91,7 @@ TEST(TransportFaults, MemoryThatIsShortBeforeTheFirstStepShowsThePlans) {
                    HasSubstr("the plan states a peak of"), HasSubstr("parameter"),
                    HasSubstr("optimizer"), Not(HasSubstr("micro-batch"))));
   expect_end(
-      run_ranks(2, "DISABLED_FaultyRank.WantsTooMuch"), {3, 3},
+      run_ranks(2, "FaultyRank.WantsTooMuch"), {3, 3},
       AllOf(HasSubstr("out of memory"), HasSubstr("the plan states a peak of"), HasSubstr("TiB")));
 }
 
@@ -125,7 +125,7 @@ RunOptions over_nccl() {
   return options;
 }
 
-TEST(DISABLED_FaultyRank, Trains) {
+RANK_BODY(FaultyRank, Trains) {
   const auto report =
       run(lowered(plan_case(std::getenv("ORRERY_TEST_CASE")), small_model("gpt2")), over_nccl());
   if (report) return;
@@ -133,7 +133,7 @@ TEST(DISABLED_FaultyRank, Trains) {
   std::_Exit(base::exit_code(report.error()));
 }
 
-TEST(DISABLED_FaultyRank, WantsTooMuch) {
+RANK_BODY(FaultyRank, WantsTooMuch) {
   model::ModelSpec model = small_model("gpt2");
   model.vocab = std::int64_t{1} << 36;
   const auto report = run(lowered(plan_case("dp2"), model), over_nccl());

@@ -9,13 +9,13 @@
 #include "executor/runtime/run.h"
 #include "ranks_fixture.h"
 #include "tests/multirank/executor/plan_cases_fixture.h"
+#include "tests/support/rank_body.h"
 #include "tests/support/scratch_folder.h"
 
 namespace orrery::executor::testing {
 namespace {
 
-const std::vector<std::string> kTrains{"--gtest_filter=DISABLED_LaunchedRank.Trains",
-                                       "--gtest_also_run_disabled_tests", "--gtest_brief=1"};
+const std::vector<std::string> kTrains = tests::rank_arguments("LaunchedRank.Trains");
 
 class NcclLaunch : public ::testing::Test {
  protected:
@@ -58,13 +58,13 @@ TEST_F(NcclLaunch, RanksOfMpirunAskMpi) {
 }
 
 TEST_F(NcclLaunch, RanksOfSlurmMeetAtTheStepsFirstHost) {
-  expect_success(run_ranks(2, "DISABLED_LaunchedRank.Trains",
+  expect_success(run_ranks(2, "LaunchedRank.Trains",
                            {{"SLURM_NTASKS", "2"},
                             {"SLURM_JOB_ID", std::to_string(::getpid())},
                             {"SLURM_STEP_NODELIST", "localhost"}}));
 }
 
-TEST(DISABLED_LaunchedRank, Trains) {
+RANK_BODY(LaunchedRank, Trains) {
   RunOptions options = training();
   options.steps = 2;
   options.backend = "nccl";

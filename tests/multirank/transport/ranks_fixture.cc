@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "executor/launch/rendezvous.h"
+#include "tests/support/rank_body.h"
 #include "tests/support/scratch_folder.h"
 
 namespace orrery::executor::testing {
@@ -20,7 +21,7 @@ namespace {
 
 constexpr std::array kOfTorchrun{"RANK", "LOCAL_RANK"}, kOfSlurm{"SLURM_PROCID", "SLURM_LOCALID"};
 
-pid_t start(int rank, const std::string& test, const Variables& variables,
+pid_t start(int rank, const std::string& body, const Variables& variables,
             const std::filesystem::path& printed) {
   const pid_t child = ::fork();
   if (child != 0) return child;
@@ -31,9 +32,8 @@ pid_t start(int rank, const std::string& test, const Variables& variables,
   for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
   const int file = ::open(printed.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   ::dup2(file, STDERR_FILENO);
-  const std::string filter = "--gtest_filter=" + test;
-  ::execl("/proc/self/exe", "rank", filter.c_str(), "--gtest_also_run_disabled_tests",
-          "--gtest_brief=1", nullptr);
+  const std::vector<std::string> words = tests::rank_arguments(body);
+  ::execl("/proc/self/exe", "rank", words[0].c_str(), words[1].c_str(), nullptr);
   ::_exit(127);
 }
 
@@ -43,7 +43,7 @@ int code_of(int status) {
 
 }  // namespace
 
-Ended run_ranks(int ranks, const std::string& test, const Variables& variables) {
+Ended run_ranks(int ranks, const std::string& body, const Variables& variables) {
   using Clock = std::chrono::steady_clock;
   const tests::ScratchFolder scratch;
   Variables all{{"OMP_NUM_THREADS", "1"},
@@ -57,7 +57,7 @@ Ended run_ranks(int ranks, const std::string& test, const Variables& variables) 
   const auto file = [&](int rank) { return scratch.path() / ("printed-" + std::to_string(rank)); };
   const auto begin = Clock::now();
   std::vector<pid_t> children;
-  for (int rank = 0; rank < ranks; ++rank) children.push_back(start(rank, test, all, file(rank)));
+  for (int rank = 0; rank < ranks; ++rank) children.push_back(start(rank, body, all, file(rank)));
   Ended ended{.codes = std::vector<int>(children.size(), -1), .printed = {}, .seconds = 0};
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   for (std::size_t left = children.size(); left > 0;) {

@@ -19,8 +19,8 @@ struct Ended {
 
 inline constexpr double kPatienceSeconds = 60;
 
-/// `test` is one of the disabled ones. A rank that is there after kPatienceSeconds is killed.
-Ended run_ranks(int ranks, const std::string& test, const Variables& variables = {});
+/// `body` is "Suite.Body" of a RANK_BODY. A rank that is there after kPatienceSeconds is killed.
+Ended run_ranks(int ranks, const std::string& body, const Variables& variables = {});
 
 /// All ranks ended well; their words otherwise.
 void expect_success(const Ended& ended);

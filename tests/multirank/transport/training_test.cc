@@ -10,6 +10,7 @@
 #include "ranks_fixture.h"
 #include "tests/multirank/executor/plan_cases_fixture.h"
 #include "tests/support/json_file.h"
+#include "tests/support/rank_body.h"
 #include "tests/support/scratch_folder.h"
 
 namespace orrery::executor::testing {
@@ -30,7 +31,7 @@ std::vector<double> losses_of(const std::string& name, const Variables& variable
   const std::filesystem::path out = scratch.path() / "losses.json";
   Variables all{{"ORRERY_TEST_CASE", name}, {"ORRERY_TEST_OUT", out.string()}};
   all.insert(variables.begin(), variables.end());
-  expect_success(run_ranks(plan_case(name).ranks, "DISABLED_NcclRank.Trains", all));
+  expect_success(run_ranks(plan_case(name).ranks, "NcclRank.Trains", all));
   const auto json = tests::read_json(out);
   return json ? json->get<std::vector<double>>() : std::vector<double>{};
 }
@@ -64,11 +65,11 @@ TEST(NcclTraining, ADelayOfOneOperationChangesNoBit) {
 // The last block's gradients are reduced while the backward of the other blocks goes on; what needs
 // them waits.
 TEST(NcclTraining, ComputeRunsBesideACollectiveThatItDoesNotNeed) {
-  expect_success(run_ranks(2, "DISABLED_NcclRank.ComputesBesideAllReduce",
+  expect_success(run_ranks(2, "NcclRank.ComputesBesideAllReduce",
                            {{"ORRERY_FAKE_FAULT", "1 ncclAllReduce 1 delay 2000"}}));
 }
 
-TEST(DISABLED_NcclRank, ComputesBesideAllReduce) {
+RANK_BODY(NcclRank, ComputesBesideAllReduce) {
   RunOptions options = over_nccl();
   options.steps = 1;
   options.timeline = true;
@@ -91,7 +92,7 @@ TEST(DISABLED_NcclRank, ComputesBesideAllReduce) {
   EXPECT_GT(after, 0) << "updates";
 }
 
-TEST(DISABLED_NcclRank, Trains) {
+RANK_BODY(NcclRank, Trains) {
   const plan::Program program =
       lowered(plan_case(std::getenv("ORRERY_TEST_CASE")), small_model("gpt2"));
   const base::Result<RunReport> report = run(program, over_nccl());

@@ -28,6 +28,13 @@ Refusal refuse_stages(const model::ModelSpec& model, const Space& space, int sta
   return {};
 }
 
+double seconds_at_peak(const costmodel::CostModel& cost, std::int64_t global_batch) {
+  constexpr double kPasses = 3;  // forward, and twice as much backward
+  const double flops =
+      real(global_batch) * cost.model().forward_matmul_flops(cost.options().sequence);
+  return kPasses * flops / (cost.peak().raw() * real(cost.topology().device_count()));
+}
+
 Families::Families(const costmodel::CostModel& cost, const PlanRequest& request, Solvers& solvers)
     : cost_(cost), request_(request), solvers_(solvers) {
   const Space& space = request.space;
@@ -97,13 +104,16 @@ void Families::add_stages(int stages, std::vector<PlanProblem>& all, std::vector
 std::vector<PlanProblem> Families::with_idle_devices(std::int64_t incumbent_ps,
                                                      std::vector<Pruned>& pruned) {
   std::vector<PlanProblem> all;
+  const double least_s = seconds_at_peak(cost_, request_.global_batch) * cluster_devices();
   const std::int64_t most =
       request_.space.pipeline ? std::min<std::int64_t>(cluster_devices(), cost_.model().layers) : 1;
   for (int stages = 1; stages <= most; ++stages) {
     if (refuse_stages(cost_.model(), request_.space, stages).refused()) continue;
     std::int64_t least = kForbidden;
     for (int devices = 1; stages * devices < cluster_devices(); ++devices) {
-      if (request_.global_batch % odd_part(devices) != 0) continue;
+      if (request_.global_batch % odd_part(devices) != 0 ||
+          least_s > kLongestAtPeak * stages * devices)
+        continue;
       for (const std::int64_t m : micro_batches_) {
         if (request_.global_batch / m % odd_part(devices) != 0) continue;
         for (const plan::Schedule schedule : schedules_) {

@@ -14,6 +14,12 @@ namespace orrery::search {
 /// Why a pipeline degree cannot be used.
 Refusal refuse_stages(const model::ModelSpec& model, const Space& space, int stages);
 
+/// Seconds of a step at the peak of all devices: forward and twice as much backward. Prices count
+/// picoseconds, 2^63 of which are 107 days: of stages on fewer devices than all, what takes longer
+/// than kLongestAtPeak is left out, for devices reach a tenth of their peak and less.
+double seconds_at_peak(const costmodel::CostModel& cost, std::int64_t global_batch);
+inline constexpr double kLongestAtPeak = 5e5;
+
 class Families {
  public:
   /// @pre all outlive this object; the request is valid (planner.cc).

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "costmodel/memory_limit.h"
 #include "search/loop/best_first.h"
+#include "search/loop/families.h"
 #include "search/loop/merged_answers.h"
 #include "search/loop/relaxations.h"
 #include "search/loop/uniform_plans.h"
@@ -51,6 +52,10 @@ base::Result<costmodel::MemoryLimit> memory_of(const costmodel::CostModel& cost,
           fmt::format("{} micro-batches do not divide a global batch of {}",
                       *r.space.fix_micro_batches, r.global_batch));
   }
+  if (const double s = seconds_at_peak(cost, r.global_batch); s > kLongestAtPeak)
+    sink.add(base::make_error(ErrorCode::kOutOfRange,
+                              "a step takes {:.0f} days and more on these devices", s / 86'400)
+                 .with_hint("fewer tokens (--sequence-length, --global-batch) or more devices"));
   costmodel::MemoryLimit memory(cost, r.memory_bytes);
   if (memory.least() <= 0)
     fault(ErrorCode::kOutOfRange, fmt::format("{} bytes of device memory", memory.least()));

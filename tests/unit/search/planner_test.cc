@@ -154,5 +154,28 @@ TEST(FindPlan, WrongRequestsReportEveryFault) {
   EXPECT_EQ(answer.error().size(), 3U) << base::to_string(answer.error());
 }
 
+// 10,485,760 tokens: more picoseconds than 2^63 on one device, hours on all.
+TEST(Planner, StepsLongerThanSimulatedTimeAreNoPlansButAnError) {
+  const auto model = model::find_model("llama-4-scout-17b-16e");
+  const auto answer_on = [&](int hosts) {
+    const auto topology = topologies::catalog_topology("dgx-h100", hosts);
+    const auto cost = costmodel::CostModel::make(*model, *topology, std::nullopt,
+                                                 {.precision = model::Precision::kBFloat16,
+                                                  .sequence = model->max_positions,
+                                                  .library = {}});
+    PlanRequest request;
+    request.hosts = hosts;
+    request.global_batch = 1693;
+    request.relax = false;
+    return find_plan(*cost, request);
+  };
+  const auto one = answer_on(1);
+  ASSERT_FALSE(one.has_value());
+  EXPECT_NE(base::to_string(one.error()).find("days and more on these devices"), std::string::npos);
+  const auto many = answer_on(2048);
+  ASSERT_TRUE(many.has_value());
+  EXPECT_EQ(many->status, Status::kInfeasible);
+}
+
 }  // namespace
 }  // namespace orrery::search

@@ -15,7 +15,8 @@
 /// more. That is measured of plans near an answer, not proved: others have exceeded it by up to 1.3
 /// % within 4 % of one. Plans of one frame (stages, micro-batches, schedule, tensor degree) are off
 /// alike: once one of them was simulated, the error of the others is at most its own and
-/// kFrameErrorPpm. tests/bench/sim_step_forms_bench.cc prints how far both forms are from the
+/// kFrameErrorPpm. Measured of 192 plans within 4 % of 14 answers (H100, H200, B200, B300, GB200,
+/// MI300X): 0.48 %. tests/bench/sim_step_forms_bench.cc prints how far both forms are from the
 /// simulated time.
 #include <algorithm>
 #include <cstdint>
@@ -31,7 +32,7 @@ namespace orrery::search {
 
 inline constexpr std::int64_t kContestTicks = 8'000'000;  // on 147,456 devices 9 s
 inline constexpr std::int64_t kExpectedErrorPpm = 1'000, kSlowedErrorPpm = 10'000,
-                              kSharedLinksErrorPpm = 30'000, kFrameErrorPpm = 3'000;
+                              kSharedLinksErrorPpm = 30'000, kFrameErrorPpm = 5'000;
 
 /// A plan that fits.
 struct Finalist {

@@ -11,14 +11,19 @@ using enum Phase;
 
 constexpr int kSortedSums = 12;  // ATen's embedding_dense_backward
 
-// Attention written out, a block of queries: products, scale, mask, softmax (and its backward).
-constexpr int kBlockForward = 14, kBlockBackward = 18, kCap = 3;
+// Attention written out, of a block of queries: two products, scale, mask, softmax, and what goes
+// into place; backward the scores again and five products. LibTorch's logsumexp is nine kernels.
+constexpr int kLogSumExp = 9, kBlockForward = 11 + kLogSumExp, kBlockBackward = 18;
+constexpr int kReach = 3, kSlopes = 4, kCap = 3, kCapBackward = 5;
 // Norm of queries or keys: casts, sum of squares, gain; backward the gradients of both.
 constexpr int kPartForward = 8, kPartBackward = 17;
 
 int written_out(const SegmentShape& s, Phase phase) {
   const int blocks = as_int(ceil_div(s.tokens, SegmentShape::kQueryRows));
-  const int block = (phase == kF ? kBlockForward : kBlockBackward) + (s.score_cap != 0 ? kCap : 0);
+  int block = phase == kF ? kBlockForward : kBlockBackward;
+  if (s.reach > 0) block += kReach;
+  if (s.alibi > 0) block += kSlopes;
+  if (s.score_cap != 0) block += kCap + (phase == kF ? 0 : kCapBackward);
   return blocks * block + (phase == kF ? 4 : 8);
 }
 

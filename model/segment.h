@@ -76,14 +76,12 @@ namespace orrery::model {
 ///                 da, a -> dscores
 ///   kValues       a, v [b,K,kd] -> o [b,s,nd]
 ///                 B: do, v -> da;  G: do, a -> dv
-///   kHeadNorm     qkv (, w(q gain, k gain)) -> qkv           queries and keys normed, values as
-///   they
-///                 dqkv, qkv -> dqkv                          are; its statistics are computed anew
+///   kHeadNorm     qkv (, w(q gain, k gain)) -> qkv           queries and keys normed, values kept;
+///                 dqkv, qkv -> dqkv                          its statistics are computed anew
 ///   kAttention, with sinks:  w(sinks [n]) as well; backward kBG
 ///   kLatentAttention  q [b,s,nd], kv [b,s,n(d-r+v)], rotated part of keys [b,s,r]
-///                   -> o [b,s,nv], lse [b,n,s] fp32          kv: of each head its key's first d -
-///                   r
-///                 do, q, kv, kr, o, lse -> dq, dkv, dkr      numbers, then its value's v
+///                   -> o [b,s,nv], lse [b,n,s] fp32          kv: of each head d - r numbers of its
+///                 do, q, kv, kr, o, lse -> dq, dkv, dkr      key, then its value's v
 ///   kScan         u [b,s,in], w(convolution, decay, gains)   the mixer of a recurrent block, with
 ///                   -> o [b,s,out], y [b,s,out]              its convolution and its gated norm
 ///                 do, u, y -> du
@@ -209,8 +207,7 @@ std::string_view to_string(Phase phase);
 ///   kLatentAttention             heads, head_dim, value_dim, rope_dim, parts (tensor ranks); as
 ///                                kAttention
 ///   kScan                        in, out, heads, head_dim, kv_heads (groups), state, chunk,
-///   kernel,
-///                                weights (elements of its own)
+///                                kernel, weights (elements of its own)
 ///   kLossMax, kLossSum, kLoss    out columns of this shard, vocab
 ///   kEmbedding, kLoss*           parts, part_stride: which shard of the vocabulary
 ///   kSlice                       elements (of the result), dim, parts, part_stride

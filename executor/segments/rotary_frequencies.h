@@ -4,10 +4,9 @@
 ///
 ///   linear   f_i / factor (Chen et al., arXiv 2306.15595)
 ///   dynamic  theta (factor s / L - factor + 1)^(d / (d - 2)) for theta in a sequence of s > L
-///   yarn     f_i / factor r_i + f_i (1 - r_i), r_i = clamp((i - low) / (high - low), 0, 1), low
-///   and
-///            high the pairs that turn beta_fast and beta_slow times in L positions: floor and ceil
-///            of d ln(L / (2 pi turns)) / (2 ln theta) (arXiv 2309.00071, section 3.2)
+///   yarn     f_i / factor r_i + f_i (1 - r_i), r_i = clamp((i - low) / (high - low), 0, 1); low
+///            and high: the pairs that turn beta_fast and beta_slow times in L positions, floor and
+///            ceil of d ln(L / (2 pi turns)) / (2 ln theta) (arXiv 2309.00071, section 3.2)
 ///   llama3   f_i / factor for wave lengths above L / low, f_i below L / high, between them in
 ///            proportion (Llama 3.1, transformers' modeling_rope_utils.py)
 #include <cstdint>

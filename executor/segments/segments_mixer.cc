@@ -3,8 +3,8 @@
 ///
 ///   s = scale q k^T (soft cap: c tanh(s / c); slopes: less slope (i - j)), masked
 ///   lse = log(sum_j e^s + e^sink),  p = e^(s - lse),  o = p v
-///   ds = p (do v^T - do . o) (soft cap: times 1 - (s / c)^2),  dsink = - sum_i e^(sink - lse) do .
-///   o
+///   ds = p (do v^T - do . o), soft cap: times 1 - (s / c)^2
+///   dsink = - sum_i e^(sink - lse) do . o
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>

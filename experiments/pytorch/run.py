@@ -4,7 +4,7 @@
     experiments/pytorch/run.py [--orrery build/release/orrery] [--python PYTHON] [--models gpt-1m,gpt-30m] [--cases one,dp2] [--rounds N]
 
 PYTHON (default: this one) needs torch 2.11, numpy and sympy. Writes rows.csv and table.md beside itself unless --out says elsewhere. Exit code 1
-when losses differ by more than 1e-5 of themselves.
+when losses differ by more than 1e-5 of themselves or a case fails.
 """
 import argparse
 import csv
@@ -125,7 +125,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path, default=HERE)
     args = parser.parse_args()
-    rows = []
+    rows, failed = [], False
     with tempfile.TemporaryDirectory() as folder:
         for model in args.models.split(","):
             for case in args.cases.split(","):
@@ -133,6 +133,7 @@ def main():
                     rows.append(compare(args, model, case, pathlib.Path(folder)))
                     print(table_of(rows[-1:]).splitlines()[2], flush=True)
                 except RuntimeError as error:
+                    failed = True
                     print(f"| {model} | {case} | {CASES[case][-1]} failed: {str(error).strip().splitlines()[-1:]}", flush=True)
     if not rows:
         return 3
@@ -142,7 +143,7 @@ def main():
         writer.writerows(rows)
     (args.out / "table.md").write_text(table_of(rows))
     print(table_of(rows).splitlines()[-1])
-    return 0 if all(r["loss_difference"] <= 1e-5 for r in rows) else 1
+    return 1 if failed or any(r["loss_difference"] > 1e-5 for r in rows) else 0
 
 
 if __name__ == "__main__":

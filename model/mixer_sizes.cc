@@ -55,8 +55,10 @@ struct Rows {
     const double states = d * real(s.state), w = real(s.weights);
     const double convolution = 2 * real(s.kernel) * t * (d + 2 * k);
     const double scan = t * (s.delta ? 8 * states : 2 * real(s.chunk) * (k + d) + 4 * states);
-    const double carried = kFloatBytes * t * states / real(s.chunk);
-    const std::int64_t temporary = static_cast<std::int64_t>(carried);
+    // One state a chunk is kept; the last chunk of a sequence may be short.
+    const std::int64_t chunks = s.sequences * ceil_div(s.tokens, s.chunk);
+    const std::int64_t temporary = 4 * chunks * s.heads * s.head_dim * s.state;
+    const double carried = real(temporary);
     if (forward())
       return {base::Flops(scan + convolution),
               base::Bytes(e * t * (real(s.in) + 2 * d) + carried + e * w), temporary};

@@ -93,6 +93,21 @@ constexpr Field<Framework> kFramework[] = {
     {"communicator_bytes", &Framework::communicator_bytes, kBytesOfProcess},
 };
 
+void read_attention(base::Reader& inner, const std::string& what, AttentionSurface& a,
+                    base::ErrorSink& sink) {
+  a.flash2_efficiency = inner.optional_double("flash2_efficiency", kShare).value_or(0);
+  a.window_seconds = inner.optional_double("window_seconds", kSmall).value_or(0);
+  const auto heads = inner.optional_object("heads");
+  if (!heads) return;
+  base::Reader r(*heads, what + ".heads", sink);
+  a.head_sizes = r.required_doubles("sizes", kSize);
+  a.head_factors = r.required_doubles("factors", kShare);
+  r.finish();
+  if (a.head_sizes.size() != a.head_factors.size() ||
+      std::ranges::adjacent_find(a.head_sizes, std::greater_equal<>()) != a.head_sizes.end())
+    r.error("sizes", base::ErrorCode::kInconsistent, "ascending sizes and a factor for each");
+}
+
 void read_product(base::Reader& inner, const std::string& what, ProductSurface& product,
                   base::ErrorSink& sink) {
   if (const auto correction = inner.optional_object("correction"))
@@ -155,7 +170,7 @@ ComputeSurface read_surface(const base::Node& node, const std::string& what,
   part("product", kProduct, s.product,
        [&](base::Reader& inner) { read_product(inner, what + ".product", s.product, sink); });
   part("attention", kAttention, s.attention, [&](base::Reader& inner) {
-    s.attention.flash2_efficiency = inner.optional_double("flash2_efficiency", kShare).value_or(0);
+    read_attention(inner, what + ".attention", s.attention, sink);
   });
   part("stream", kStream, s.stream, nothing);
   if (const auto power = r.optional_object("power"))
@@ -182,6 +197,9 @@ base::Json to_json(const ComputeSurface& s) {
   base::Json attention = fields_to_json(s.attention, kAttention);
   if (s.attention.flash2_efficiency > 0)
     attention["flash2_efficiency"] = s.attention.flash2_efficiency;
+  if (s.attention.window_seconds > 0) attention["window_seconds"] = s.attention.window_seconds;
+  if (!s.attention.head_sizes.empty())
+    attention["heads"] = {{"sizes", s.attention.head_sizes}, {"factors", s.attention.head_factors}};
   base::Json json = {{"dtype", to_string(s.dtype)},
                      {"product", to_json(s.product)},
                      {"attention", std::move(attention)},

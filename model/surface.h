@@ -52,6 +52,10 @@ struct AttentionSurface {
   double backward_efficiency = 0.8;  // rate of backward over that of forward
   // FlashAttention-2's kernels, forward and backward; 0: those of the numbers above
   double flash2_efficiency = 0;
+  // of `efficiency`, for heads of these sizes (ascending), linear in the logarithm between; none: 1
+  std::vector<double> head_sizes = {}, head_factors = {};
+  // of a window or a chunk, a query and a head: what the blocks at its edges cost
+  double window_seconds = 0;
   bool operator==(const AttentionSurface&) const = default;
 };
 

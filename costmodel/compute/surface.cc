@@ -102,6 +102,16 @@ double correction(const model::ProductCorrection& c, double m, double n, double 
   return sum;
 }
 
+/// Of the efficiency, for heads of d numbers.
+double head_factor(const model::AttentionSurface& a, double d) {
+  const std::vector<double>&sizes = a.head_sizes, &factors = a.head_factors;
+  if (sizes.empty()) return 1;
+  const auto above = as_index(std::ranges::upper_bound(sizes, d) - sizes.begin());
+  if (above == 0 || above == sizes.size()) return above == 0 ? factors.front() : factors.back();
+  const double w = std::log(d / sizes[above - 1]) / std::log(sizes[above] / sizes[above - 1]);
+  return (1 - w) * factors[above - 1] + w * factors[above];
+}
+
 }  // namespace
 
 SurfacePrices::SurfacePrices(model::ComputeSurface surface,
@@ -244,18 +254,19 @@ double SurfacePrices::flash(const SegmentShape& s, Phase phase) const {
   const double flops = 4 * share * b * n * q * r * d;
   const bool older =
       framework_.attention == model::AttentionKernel::kFlash2 && a.flash2_efficiency > 0;
-  const double forward_rate = older ? a.flash2_efficiency : a.efficiency,
+  const double forward_rate = older ? a.flash2_efficiency : a.efficiency * head_factor(a, d),
                backward_rate = older ? forward_rate : forward_rate * a.backward_efficiency;
   const double products = flops / (forward_rate * peak_), serial = a.seconds_per_token * r;
+  const double edges = r < keys ? a.window_seconds * b * q * n : 0;
   const double rotated =
       s.rotary ? framework_.rotary_passes * 2 * e * b * d * (n * q + v * keys) : 0;
   const double rotation = rotated > 0 ? copy_seconds(rotated, 1) : 0;
   if (phase == kF) {
-    const double core = a.launch_seconds + serial + traffic + products;
+    const double core = a.launch_seconds + serial + traffic + products + edges;
     return rotation + issued(attention_ * sustained(core, flops), 2);
   }
-  const double core =
-      a.launch_seconds + 2 * serial + 2 * traffic + 2.5 * flops / (backward_rate * peak_);
+  const double core = a.launch_seconds + 2 * serial + 2 * traffic +
+                      2.5 * (flops / (backward_rate * peak_) + edges / a.backward_efficiency);
   return rotation + issued(attention_ * sustained(core, 2.5 * flops), 4);
 }
 

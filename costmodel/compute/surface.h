@@ -23,10 +23,12 @@
 /// Flash attention, b sequences of s queries and r keys, n query and v key heads of d, share c of
 /// the scores (1/2 under a causal mask, else 1):
 ///
-///   t = launch + z r + e_type b s d (2n + 2 g_k v r / s) / (e_m M) + 4 c b n s r d / (e P)
+///   t = launch + z r + e_type b s d (2n + 2 g_k v r / s) / (e_m M) + 4 c b n s r d / (e f P)
+///       + [window] z_w b n s
 ///
-/// with z seconds_per_token, g_k key_weight; backward: 5 products for 2 at
-/// e · backward_efficiency, twice the traffic and the serial part. FlashAttention-2 where it is
+/// with z seconds_per_token, g_k key_weight, f the factor of heads of d numbers, z_w
+/// window_seconds; backward: 5 products for 2 at e · backward_efficiency, the edges of windows
+/// like them, twice the traffic and the serial part. FlashAttention-2 where it is
 /// not what was measured: both at flash2_efficiency.
 ///
 /// Both times the profile's composition factor, what they lose in a step's company; the stream's

@@ -211,6 +211,36 @@ TEST(SurfacePrices, FlashAttention2IsAKernelOfItsOwnWhereTheDeviceSaysSo) {
               2.5 * (0.512e9 / 25e12 - 0.512e9 / 40e12), 1e-12);
 }
 
+// Heads of 64 at half of the efficiency of 128; in the logarithm 90.5 lies in the middle.
+TEST(SurfacePrices, SmallHeadsTakeTheirOwnShareOfTheEfficiency) {
+  model::ComputeSurface small = surface();
+  small.attention.head_sizes = {64, 128};
+  small.attention.head_factors = {0.5, 1};
+  SegmentShape s = attention(1000);
+  EXPECT_NEAR(prices(small).seconds(s, Phase::kF) - prices().seconds(s, Phase::kF), 0.512e9 / 50e12,
+              1e-12);
+  s.head_dim = 90;
+  const double products = 2 * 4 * 1000.0 * 1000 * 90;
+  EXPECT_NEAR(prices(small).seconds(s, Phase::kF) - prices().seconds(s, Phase::kF),
+              products / 50e12 / 3, 0.02 * products / 50e12);
+  s.head_dim = 256;  // constant beyond
+  EXPECT_DOUBLE_EQ(prices(small).seconds(s, Phase::kF), prices().seconds(s, Phase::kF));
+}
+
+// A window costs its edges, whatever its width; one as wide as the sequence is none.
+TEST(SurfacePrices, WindowsCostTheirEdges) {
+  model::ComputeSurface edged = surface();
+  edged.attention.window_seconds = 1e-10;
+  for (const std::int64_t reach : {16, 128, 999, 1000, 2000}) {
+    SegmentShape s = attention(1000);
+    s.reach = reach;
+    const double edges = reach < 1000 ? 1e-10 * 4 * 1000 : 0;
+    EXPECT_NEAR(prices(edged).seconds(s, Phase::kF) - prices().seconds(s, Phase::kF), edges, 1e-15);
+    EXPECT_NEAR(prices(edged).seconds(s, Phase::kB) - prices().seconds(s, Phase::kB),
+                2.5 * edges / surface().attention.backward_efficiency, 1e-15);
+  }
+}
+
 TEST(SurfacePrices, AttentionWithoutAMaskCostsTwiceTheProducts) {
   SegmentShape s = attention(1000);
   const double causal = prices().seconds(s, Phase::kF);

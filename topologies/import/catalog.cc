@@ -56,10 +56,18 @@ Result<TopologyFile> complete(const Node& root, const std::filesystem::path& fol
   base::ErrorSink sink;
   for (const HostReference& reference : file.references) {
     Result<TopologyFile> described = read_host(reference, folder);
-    if (described)
-      add_host_kind(file, *described, reference.count);
-    else
+    if (!described) {
       sink.add(std::move(described).error());
+      continue;
+    }
+    HostKind& host = described->kinds.front();
+    if (const uint32_t has = device_count(host); reference.devices.value_or(has) > has) {
+      sink.error(reference.place, kOutOfRange, "'{}' has {} devices, not {}", reference.type, has,
+                 *reference.devices);
+      continue;
+    }
+    if (reference.devices) keep_devices(host, *reference.devices);
+    add_host_kind(file, *described, reference.count);
   }
   return sink.result(std::move(file));
 }

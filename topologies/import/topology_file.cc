@@ -66,7 +66,8 @@ struct FileReader {
     file.name = reader.required_string("name");
     file.description = reader.required_string("description");
     const auto host = reader.optional_node("host");
-    const bool refers = reader.has("hosts") || (host && host->is_scalar());
+    const bool refers =
+        reader.has("hosts") || (host && (host->is_scalar() || host->find("type").has_value()));
     const std::vector<Node> models =
         refers ? std::vector<Node>{} : reader.required_list("device_models");
     for (const Node& model : models) read_model(model);
@@ -217,12 +218,18 @@ struct FileReader {
     file.kinds.push_back(std::move(host));
   }
 
+  static void read_devices(Reader& reader, HostReference& reference) {
+    if (const auto devices = reader.optional_int("devices", {1, kMaxPartCount}))
+      reference.devices = as_u32(*devices);
+  }
+
   void read_references(const std::vector<Node>& list) {
     int64_t total = 0;
     for (const Node& node : list) {
       Reader reader(node, "host", sink);
       HostReference reference{.type = reader.required_string("type"), .place = reader.span("type")};
       reference.count = as_u32(reader.required_int("count", {1, kMaxHosts}));
+      read_devices(reader, reference);
       reader.finish();
       total += reference.count;
       file.references.push_back(std::move(reference));
@@ -231,7 +238,7 @@ struct FileReader {
       sink.error(file.host_place, kOutOfRange, "{} hosts: expected 1 .. {}", total, kMaxHosts);
   }
 
-  /// `host:` with parts, `host: NAME`, or `hosts:` with counts.
+  /// `host:` with parts, `host: NAME`, `host:` with a type, or `hosts:` with counts.
   void read_hosts(Reader& reader) {
     if (reader.has("hosts") && !reader.has("host")) {
       file.host_place = reader.span("hosts");
@@ -245,7 +252,13 @@ struct FileReader {
       file.references.push_back({.type = reader.required_string("host"), .place = node->span()});
       return;
     }
-    read_host(reader.required_object("host"));
+    const Node node = reader.required_object("host");
+    if (!node.find("type")) return read_host(node);
+    Reader of_type(node, "host", sink);
+    HostReference reference{.type = of_type.required_string("type"), .place = of_type.span("type")};
+    read_devices(of_type, reference);
+    of_type.finish();
+    file.references.push_back(std::move(reference));
   }
 
   void require_nic(const Node& fabric) {
@@ -314,6 +327,33 @@ Result<std::vector<uint32_t>> counts_of(const TopologyFile& file, uint32_t hosts
 }  // namespace
 
 Result<TopologyFile> read_topology_file(const Node& root) { return FileReader().read(root); }
+
+uint32_t device_count(const HostKind& host) {
+  uint32_t devices = 0;
+  for (const PartGroup& part : host.parts)
+    if (part.kind == VertexKind::kDevice) devices += part.count;
+  return devices;
+}
+
+void keep_devices(HostKind& host, uint32_t devices) {
+  const uint32_t all = device_count(host);
+  std::vector<std::optional<uint32_t>> place;  // of a vertex that stays
+  uint32_t first = 0;
+  for (PartGroup& part : host.parts) {
+    const uint32_t kept = ceil_div(part.count * devices, all);
+    for (uint32_t i = 0; i < part.count; ++i)
+      place.push_back(i < kept ? std::optional(first + i) : std::nullopt);
+    part.count = kept;
+    part.first = first;
+    first += kept;
+  }
+  for (LinkGroup& group : host.links) {
+    std::erase_if(group.ends,
+                  [&](const auto& end) { return !place[end.first] || !place[end.second]; });
+    for (auto& [from, to] : group.ends) from = *place[from], to = *place[to];
+  }
+  std::erase_if(host.links, [](const LinkGroup& group) { return group.ends.empty(); });
+}
 
 void add_host_kind(TopologyFile& file, const TopologyFile& described, uint32_t count) {
   const auto first_model = count_of(file.models);

@@ -53,6 +53,7 @@ struct HostReference {
   std::string type;
   uint32_t count = 1;
   base::SourceSpan place;
+  std::optional<uint32_t> devices = {};  ///< the first so many of its devices; none: all
 };
 
 struct TopologyFile {
@@ -61,7 +62,7 @@ struct TopologyFile {
   std::string source;       ///< of the host's make-up; empty where it is referred to
   std::vector<DeviceModel> models;
   std::vector<HostKind> kinds;                 ///< one, or none until the references are resolved
-  std::vector<HostReference> references = {};  ///< `host: NAME` or `hosts:`
+  std::vector<HostReference> references = {};  ///< `host: NAME`, `host: {type, devices}`, `hosts:`
   bool counts_hosts = false;                   ///< `hosts:`, so the file says how many there are
   std::optional<FabricSpec> fabric = {};
   std::vector<std::string> source_notes = {};
@@ -70,6 +71,11 @@ struct TopologyFile {
 
 /// Every fault of the file at once.
 [[nodiscard]] base::Result<TopologyFile> read_topology_file(const base::Node& root);
+
+/// Leaves the first `devices` of the host's devices, the same share of every other part, rounded
+/// up, and the links between what is left. @pre no more than it has.
+void keep_devices(HostKind& host, uint32_t devices);
+[[nodiscard]] uint32_t device_count(const HostKind& host);
 
 /// Adds the kind, the models and the notes of a file that a reference of `file` names.
 void add_host_kind(TopologyFile& file, const TopologyFile& described, uint32_t count);

@@ -223,5 +223,34 @@ TEST(Catalog, SourceNotesNameEveryGroup) {
   EXPECT_THAT(t.source_notes()[0], HasSubstr("device model H100-SXM5-80GB: NVIDIA H100 datasheet"));
 }
 
+// 16 of 18 trays: each device keeps its 18 lanes and its own card.
+TEST(Catalog, ARackMayGiveAPartOfItsDevices) {
+  const Topology rack = expect_ok(catalog_topology("gb200-nvl72", 2)),
+                 part = expect_ok(catalog_topology("gb200-nvl72-64", 2));
+  EXPECT_EQ(rack.devices_per_host(), 72U);
+  EXPECT_EQ(part.devices_per_host(), 64U);
+  EXPECT_EQ(part.device_count(), 128U);
+  EXPECT_EQ(part.device_models().front().name, rack.device_models().front().name);
+  const auto links_of = [](const Topology& t) {
+    return static_cast<double>(t.links().size()) / t.device_count();
+  };
+  EXPECT_NEAR(links_of(part), links_of(rack), 1e-9);
+}
+
+TEST(Catalog, AHostGivesNoMoreDevicesThanItHas) {
+  const std::string text =
+      "schema: orrery.topology/1\nname: part\ndescription: of a host\n"
+      "host: {type: dgx-h100, devices: 9}\n";
+  const auto nine = parse_topology(text, "part.yaml");
+  ASSERT_FALSE(nine.has_value());
+  EXPECT_NE(base::to_string(nine.error()).find("part.yaml:4:14: error"), std::string::npos)
+      << base::to_string(nine.error());
+  EXPECT_NE(base::to_string(nine.error()).find("'dgx-h100' has 8 devices, not 9"),
+            std::string::npos);
+  const Topology four =
+      expect_ok(parse_topology(std::string(text).replace(text.find("9}"), 1, "4"), "part.yaml"));
+  EXPECT_EQ(four.device_count(), 4U);
+}
+
 }  // namespace
 }  // namespace orrery::topologies

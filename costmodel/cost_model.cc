@@ -310,7 +310,35 @@ model::Framework CostModel::framework() const {
   return profile() && profile()->framework ? *profile()->framework : model::Framework{};
 }
 
+namespace {
+
+/// Expected number of m equal parts of the experts that hold one of a token's k uniform choices:
+/// m (1 - C(E - E/m, k) / C(E, k)).
+double parts_reached(const model::SegmentShape& rows, int parts) {
+  const double experts = real(rows.experts), none = experts - experts / parts;
+  double missed = 1;
+  for (std::int64_t i = 0; i < rows.top_k; ++i)
+    missed *= std::max(none - real(i), 0.0) / (experts - real(i));
+  return parts * (1 - missed);
+}
+
+}  // namespace
+
+/// Of padded rows only tokens travel, once to each rank, over a network once to each host.
+std::int64_t CostModel::token_bytes(const plan::Program& program, const plan::Op& op) const {
+  const model::SegmentShape& rows = program.segments[op.segment];
+  const plan::Group& group = program.groups[op.group];
+  const auto per_host = as_int(topology().devices_per_host());
+  const int hosts = ceil_div(group.size * group.stride, per_host);
+  const double copies = parts_reached(rows, hosts > 1 ? std::min(hosts, group.size) : group.size);
+  return std::llround(real(op.bytes) * copies * real(rows.token_count()) /
+                      real(rows.expert_rows()));
+}
+
 std::int64_t CostModel::wire_bytes(const plan::Program& program, const plan::Op& op) const {
+  if (op.collective == plan::Collective::kAllToAll && op.segment.valid() &&
+      framework().tokens_sent_once)
+    return token_bytes(program, op);
   const double element = framework().gradient_bytes;
   const bool reduces = op.collective == plan::Collective::kAllReduce ||
                        op.collective == plan::Collective::kReduceScatter ||

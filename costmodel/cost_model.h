@@ -113,7 +113,8 @@ class CostModel {
                       int first_rank, int rank_count, bool in_pieces = false) const;
   /// Every rank of [first_rank, +rank_count) sends `bytes` to rank + peer_offset at once.
   Transfer exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const;
-  /// Of a collective, as the framework sends it: gradients in its own precision.
+  /// Of a collective, as the framework sends it: gradients in its own precision, tokens of experts
+  /// once to each rank or host.
   std::int64_t wire_bytes(const plan::Program& program, const plan::Op& op) const;
   /// Of a logit, that the framework's loss holds (plan::static_memory).
   double loss_bytes() const { return framework().loss_bytes; }
@@ -157,6 +158,7 @@ class CostModel {
   explicit CostModel(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   std::shared_ptr<const Inputs> inputs_on(topologies::Topology topology) const;
   model::Framework framework() const;
+  std::int64_t token_bytes(const plan::Program& program, const plan::Op& op) const;
   std::shared_ptr<const State> state_;
 };
 

@@ -66,6 +66,11 @@ bool ModelSpec::encoder_decoder() const {
   return std::ranges::any_of(runs, [](const BlockRun& run) { return run.shape.cross_attention; });
 }
 
+bool ModelSpec::has_experts() const {
+  return experts > 0 ||
+         std::ranges::any_of(runs, [](const BlockRun& run) { return run.shape.experts > 0; });
+}
+
 bool ModelSpec::unlike_flash() const {
   const auto narrow = [](const BlockRun& run) { return run.shape.reach > 0; };
   return reach > 0 || std::ranges::any_of(runs, narrow) || score_cap != 0 || sinks ||

@@ -195,8 +195,9 @@ struct ModelSpec : BlockShape {
   bool post_norm = false;  // BERT: norm after the residual; embedding norm; no final norm
   bool pooler = false;     // BERT: linear [hidden, hidden] + bias over the first token
 
-  // see expert_capacity(); 1.0 to 1.25 in Switch Transformers (arXiv 2101.03961, section 2.2)
-  double capacity_factor = 1.25;
+  // see expert_capacity(); 1: dropless with balanced routers; 1.0 to 1.25 in Switch Transformers
+  // (arXiv 2101.03961, section 2.2)
+  double capacity_factor = 1;
 
   // false: the shared expert's output is added as it is (DeepSeek)
   bool shared_gate = true;
@@ -247,6 +248,7 @@ struct ModelSpec : BlockShape {
   /// Kind of the last block, whose output the head reads.
   int last_kind() const { return order.empty() ? kinds() - 1 : order.back(); }
   bool encoder_decoder() const;
+  bool has_experts() const;  // in some block
   /// Hidden size and token share of what the block reads: that of the block before, but for patch
   /// merging its own.
   std::int64_t input_hidden() const {

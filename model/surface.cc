@@ -78,6 +78,7 @@ constexpr Field<PowerSurface> kPower[] = {
 constexpr Field<Framework> kFramework[] = {
     {"dropout", &Framework::dropout},
     {"tensor_overlap", &Framework::tensor_overlap},
+    {"tokens_sent_once", &Framework::tokens_sent_once},
     {"kernel_seconds", &Framework::kernel_seconds, kSecondsOfKernel},
     {"loss_passes", &Framework::loss_passes, kTimes},
     {"norm_passes", &Framework::norm_passes, kTimes},
@@ -169,9 +170,8 @@ ComputeSurface read_surface(const base::Node& node, const std::string& what,
   s.memory_bandwidth = r.optional_double("memory_bandwidth", kRate).value_or(0);
   part("product", kProduct, s.product,
        [&](base::Reader& inner) { read_product(inner, what + ".product", s.product, sink); });
-  part("attention", kAttention, s.attention, [&](base::Reader& inner) {
-    read_attention(inner, what + ".attention", s.attention, sink);
-  });
+  part("attention", kAttention, s.attention,
+       [&](base::Reader& inner) { read_attention(inner, what + ".attention", s.attention, sink); });
   part("stream", kStream, s.stream, nothing);
   if (const auto power = r.optional_object("power"))
     read_part("power", *power, kPower, s.power, nothing);

@@ -112,6 +112,9 @@ struct Framework {
   bool dropout = false;  // after attention's softmax and before each residual
   // collectives of sequence parallelism run beside their products, in pieces
   bool tensor_overlap = false;
+  // a token goes once to each rank that has experts of its choice, over a network once to each host
+  // (DeepEP, HybridEP); else a copy for each choice
+  bool tokens_sent_once = false;
   // the host needs this long to issue a kernel: none follows the one before it sooner
   double kernel_seconds = 0;
   // passes over the logits, in their type, that forward and backward of the loss make together; 0:

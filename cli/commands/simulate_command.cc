@@ -40,7 +40,10 @@ std::vector<base::OptionSpec> strategy_options() {
       degree("pp", "pipeline stages"),
       degree("dp", "data-parallel degree (default: what the cluster has left)", ""),
       degree("cp", "context-parallel degree"),
-      degree("ep", "expert-parallel degree: experts split over ep of the dp ranks"),
+      degree("ep", "expert-parallel degree: experts split over ep of the cp * dp ranks"),
+      flag_option("folded",
+                  "experts split over ep of all tp * cp * dp ranks of a stage, each whole on its "
+                  "rank (with --sequence-parallel)"),
       integer_option("zero", "0..3", {0, 3}, "sharded data parallelism", "0"),
       choice_option("grad-reduce", "WHEN", {"step", "micro_batch", "end"},
                     "gradients: of a layer beside the step's last backward, after every "
@@ -106,6 +109,7 @@ plan::UniformOptions strategy_of(const Options& o) {
           .pp = o.count("pp"),
           .ep = o.count("ep"),
           .zero = o.count("zero"),
+          .folded = o.flag("folded"),
           .sequence_parallel = o.flag("sequence-parallel"),
           .recompute = named(o.string("recompute"), plan::Recompute::kFull),
           .grad_reduce = named(o.string("grad-reduce"), plan::GradReduce::kEnd),

@@ -13,7 +13,8 @@
 namespace orrery::cli {
 
 const std::vector<std::string>& table_columns() {
-  static const std::vector<std::string> kColumns{"cluster",
+  static const std::vector<std::string> kColumns{"model",
+                                                 "cluster",
                                                  "hosts",
                                                  "layers",
                                                  "hidden",
@@ -30,6 +31,7 @@ const std::vector<std::string>& table_columns() {
                                                  "pp",
                                                  "cp",
                                                  "ep",
+                                                 "folded",
                                                  "dp",
                                                  "virtual_stages",
                                                  "micro_batch",
@@ -207,7 +209,28 @@ void check_total(RowReader& r, const model::ModelSpec& m) {
             "the sizes make a model of {:.2g} parameters", total);
 }
 
+/// Sizes of a catalog's model stand as they are; rows say those of models without a name.
+model::ModelSpec named_model(RowReader& r, const std::string& name) {
+  model::ModelSpec m;
+  auto found = model::find_model(name);
+  if (!found) {
+    for (base::Diagnostic& fault : found.error()) fault.where = r.where("model");
+    r.sink().add(std::move(found.error()));
+    return m;
+  }
+  m = *std::move(found);
+  for (const char* size :
+       {"layers", "hidden", "heads", "kv_heads", "ffn", "gated", "vocab", "experts", "top_k"}) {
+    if (!r.text(size).empty())
+      r.fault(size, kInconsistent, "name the model, or state its sizes",
+              "{} stands beside model '{}'", size, name);
+  }
+  m.max_positions = r.integer("seq", {1, 1 << 24}).value_or(m.max_positions);
+  return m;
+}
+
 model::ModelSpec read_model(RowReader& r, const TableDefaults& defaults) {
+  if (const std::string name = r.text("model"); !name.empty()) return named_model(r, name);
   const auto gated = r.word("gated", kBooleans);
   const bool is_gated = gated.value_or(defaults.model ? defaults.model->gated_mlp : false);
   const bool kin = defaults.model && defaults.model->gated_mlp == is_gated;
@@ -272,6 +295,7 @@ void read_strategy(RowReader& r, TableRow& row) {
   p.sequence_parallel =
       r.word("sequence_parallel", kBooleans).value_or(p.sequence_parallel) && p.tp > 1;
   if (p.tp == 1) p.tensor_pieces = 1;
+  p.folded = r.word("folded", kBooleans).value_or(p.folded) && p.tp > 1;
   p.schedule = r.word("schedule", kSchedules)
                    .value_or(p.virtual_stages > 1 ? plan::Schedule::kInterleaved : p.schedule);
   // which it is, with one chunk
@@ -290,7 +314,7 @@ void read_strategy(RowReader& r, TableRow& row) {
 void check_fit(RowReader& r, const TableRow& row) {
   const model::ModelSpec& m = row.model;
   const plan::UniformOptions& p = row.plan;
-  r.must_divide("tp", p.tp, m.heads, "heads");
+  if (m.heads > 0) r.must_divide("tp", p.tp, m.heads, "heads");
   if (m.kv_heads != m.heads) r.must_divide("tp", p.tp, m.kv_heads, "kv_heads");
   r.must_divide("tp", p.tp, m.ffn, "ffn features");
   r.must_divide("cp", p.cp, p.sequence, "tokens of a sequence");
@@ -309,9 +333,11 @@ void check_fit(RowReader& r, const TableRow& row) {
   if (p.virtual_stages > 1 && p.schedule != plan::Schedule::kInterleaved)
     r.fault("schedule", kInconsistent, "only the interleaved schedule has more than one",
             "schedule {} with {} virtual stages", plan::to_string(p.schedule), p.virtual_stages);
-  if (p.ep > 1 && m.experts == 0)
+  std::int64_t experts = 0;
+  for (int kind = 0; kind < m.kinds(); ++kind) experts = std::max(experts, m.of_kind(kind).experts);
+  if (p.ep > 1 && experts == 0)
     r.fault("ep", kInconsistent, "state experts, or drop ep", "ep = {} and no experts", p.ep);
-  if (p.ep > 1 && m.experts > 0) r.must_divide("ep", p.ep, m.experts, "experts");
+  if (p.ep > 1 && experts > 0) r.must_divide("ep", p.ep, experts, "experts");
 }
 
 }  // namespace
@@ -376,7 +402,9 @@ Result<void> resolve_row(TableRow& row, std::int64_t devices_per_host,
   if (!r.sink().ok()) return r.sink().result();
   p.dp = as_int(row.dp);
   if (p.ep > 1)
-    r.must_divide("ep", p.ep, std::int64_t{p.dp} * p.cp, "ranks of the data group (cp * dp)");
+    r.must_divide(
+        "ep", p.ep, std::int64_t{p.dp} * p.cp * (p.folded ? p.tp : 1),
+        p.folded ? "ranks of a stage (tp * cp * dp)" : "ranks of the data group (cp * dp)");
   const std::int64_t unit = p.dp * p.micro_batch;
   if (p.global_batch % unit != 0) {
     r.fault("global_batch", kInconsistent, {},

@@ -41,9 +41,10 @@ std::uint64_t part_of_kind(Part part, const plan::LayerContext& context) {
 /// Of a strategy, all but which micro-batches reduce gradients; `more` is below 2^32.
 Key key_of(const LayerStrategy& s, std::uint64_t more) {
   std::uint64_t bits = 0;
-  for (const std::uint64_t two : {number(s.zero), number(s.recompute), number(s.operators),
-                                  number(s.context), number(s.sequence_parallel), number(s.strided),
-                                  number(s.grad_reduce == plan::GradReduce::kEnd)}) {
+  for (const std::uint64_t two :
+       {number(s.zero), number(s.recompute), number(s.operators), number(s.context),
+        number(s.sequence_parallel), number(s.strided),
+        number(s.grad_reduce == plan::GradReduce::kEnd), number(s.folded)}) {
     bits = bits << 2 | two;
   }
   bits = bits << 16 | number(s.tensor_pieces);

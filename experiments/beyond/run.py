@@ -15,14 +15,14 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 # Mean errors, by first word of the id and format ("*": any other).
 BARS = {("fsdp", "bf16"): 0.08, ("megatron", "bf16"): 0.06, ("nemo", "*"): 0.08, ("mlperf", "fp8"): 0.08, ("bridge", "fp8"): 0.10,
-        ("bridge", "*"): 0.12, ("titan", "*"): 0.10}
-SOURCES = {"fsdp": "TorchTitan", "megatron": "Megatron-Core", "nemo": "NeMo 24.07", "mlperf": "MLPerf", "bridge": "Megatron-Bridge", "titan": "TorchTitan"}
+        ("bridge", "*"): 0.12, ("titan", "*"): 0.10, ("mixture", "*"): 0.15}
+SOURCES = {"fsdp": "TorchTitan", "megatron": "Megatron-Core", "nemo": "NeMo 24.07", "mlperf": "MLPerf", "bridge": "Megatron-Bridge", "titan": "TorchTitan", "mixture": "Mixtures"}
 
 
-def predicted(program):
+def predicted(program, table):
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "results.csv"
-        done = subprocess.run([program, "simulate", "--table", HERE / "rows.csv", "--bands", "--out", out], capture_output=True, text=True)
+        done = subprocess.run([program, "simulate", "--table", HERE / table, "--bands", "--out", out], capture_output=True, text=True)
         if done.returncode not in (0, 2):
             sys.exit(done.stderr)
         with open(out, newline="", encoding="utf-8") as file:
@@ -52,7 +52,8 @@ def summary(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--orrery", default=str(HERE.parents[1] / "build/release/orrery"))
-    rows = predicted(parser.parse_args().orrery)
+    program = parser.parse_args().orrery
+    rows = predicted(program, "rows.csv") + predicted(program, "mixtures.csv")
     held = summary(rows)
     print("\n| step | cluster | GPUs | format | measured | predicted | error |\n|---|---|---|---|---|---|---|")
     for row in rows:

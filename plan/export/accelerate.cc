@@ -17,7 +17,7 @@ namespace {
 LayerStrategy nearest_strategy(LayerStrategy s, int stages) {
   s.dp *= stages;
   if (stages > 1) s.zero = 3;
-  s.ep = 1;
+  s.drop_experts();
   s.context = ContextKind::kRing;
   const bool alone = s.tp == 1 && s.cp == 1;
   if (s.replicas() == 1) {
@@ -206,6 +206,7 @@ std::vector<Rule> rules() {
           {"sequence_parallel", "tensor parallelism keeps norms and residuals whole"},
           {"tensor_pieces", "collectives of tensor parallelism run whole"},
           {"ep", "experts are not split"},
+          {"folded", "experts are not split"},
           {"dp", "ranks of a pipeline become data-parallel"},
           {"micro_batches", "with more data-parallel ranks there are fewer of them"},
           {"recompute", "nothing, or every layer"},

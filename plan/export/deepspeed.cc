@@ -27,7 +27,7 @@ GradReduce reduces(const LayerStrategy& s, bool pipeline, std::int64_t micro_bat
 
 LayerStrategy nearest_strategy(LayerStrategy s, const Plan& plan) {
   const bool pipeline = plan.pipeline_degree() > 1;
-  if (s.tp > 1) s.ep = 1;
+  if (s.tp > 1) s.drop_experts();
   s.context = s.cp > 1 ? ContextKind::kUlysses : ContextKind::kRing;
   if (s.replicas() == 1) s.zero = 0;
   if (pipeline) s.zero = std::min(s.zero, 1);
@@ -141,6 +141,7 @@ std::vector<Rule> rules() {
           {"sequence_parallel", "AutoTP keeps norms and residuals whole"},
           {"tensor_pieces", "AutoTP does not run collectives in pieces"},
           {"ep", "AutoTP goes with no experts"},
+          {"folded", "AutoTP goes with no experts"},
           {"recompute", "nothing, or every layer, by the model's code"},
           {"stages", "as many layers on every stage"},
           {"schedule", "1F1B"},

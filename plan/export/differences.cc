@@ -23,6 +23,7 @@ constexpr std::array kStrategyFields{
     StrategyField{"cp", [](const LayerStrategy& s) { return std::to_string(s.cp); }},
     StrategyField{"dp", [](const LayerStrategy& s) { return std::to_string(s.dp); }},
     StrategyField{"ep", [](const LayerStrategy& s) { return std::to_string(s.ep); }},
+    StrategyField{"folded", [](const LayerStrategy& s) { return yes_or_no(s.folded); }},
     StrategyField{"context",
                   [](const LayerStrategy& s) { return std::string(to_string(s.context)); }},
     StrategyField{"zero", [](const LayerStrategy& s) { return std::to_string(s.zero); }},

@@ -47,7 +47,7 @@ LayerStrategy nearest_strategy(LayerStrategy s, const Switches& switches) {
   if (s.zero != 3) s.zero = switches.zero;
   if (s.replicas() == 1) s.zero = 0;
   s.shard = 0;
-  s.ep = 1;
+  s.drop_experts();
   s.operators = ShardedOperators::kAll;
   s.slices = 1;
   s.strided = false;
@@ -165,6 +165,7 @@ std::vector<Rule> rules() {
           {"sequence_parallel", "one switch for all layers"},
           {"tensor_pieces", "collectives of tensor parallelism run whole"},
           {"ep", "the files of its search split no experts"},
+          {"folded", "the files of its search split no experts"},
           {"recompute", "nothing, or whole layers"},
           {"schedule", "GPipe or 1F1B"},
           {"stages", "one stage a rank"},

@@ -192,6 +192,10 @@ int experts_degree(const Plan& plan) {
   return ep;
 }
 
+bool folds_experts(const Plan& plan) {
+  return std::ranges::any_of(layers_of(plan), &LayerStrategy::folded);
+}
+
 }  // namespace
 
 std::vector<MegatronSetting> megatron_settings(const Plan& plan) {
@@ -205,9 +209,9 @@ std::vector<MegatronSetting> megatron_settings(const Plan& plan) {
     out.number("model", "context_parallel_size", s.cp);
     out.word("model", "cp_comm_type", s.context == ContextKind::kRing ? "p2p" : "a2a");
   }
-  if (experts_degree(plan) > 1) {
+  if (experts_degree(plan) > 1 || folds_experts(plan)) {
     out.number("model", "expert_model_parallel_size", experts_degree(plan));
-    out.number("model", "expert_tensor_parallel_size", s.tp);
+    out.number("model", "expert_tensor_parallel_size", folds_experts(plan) ? 1 : s.tp);
     out.word("model", "moe_token_dispatcher_type", "alltoall");
   }
   add_sharding(out, s);

@@ -36,22 +36,27 @@ void set_layers(Plan& plan, const std::vector<LayerStrategy>& layers,
 
 LayerStrategy usual_strategy(const Plan& plan) {
   struct Candidate {
-    LayerStrategy strategy;  // ep 1
+    LayerStrategy strategy;  // ep 1, not folded
     int layers = 0, ep = 1;
+    bool folded = false;
   };
   std::vector<Candidate> candidates;
   for (LayerStrategy s : layers_of(plan)) {
     const int ep = s.ep;
+    const bool folded = s.folded;
+    s.folded = false;
     s.recompute = Recompute::kNone;
     s.ep = 1;
     auto found = std::ranges::find(candidates, s, &Candidate::strategy);
-    if (found == candidates.end()) found = candidates.insert(found, {s, 0, 1});
+    if (found == candidates.end()) found = candidates.insert(found, {s});
     ++found->layers;
     found->ep = std::max(found->ep, ep);
+    found->folded = found->folded || folded;
   }
   const auto usual = std::ranges::max_element(candidates, {}, &Candidate::layers);
   LayerStrategy strategy = usual->strategy;
   strategy.ep = usual->ep;
+  strategy.folded = usual->folded;
   return strategy;
 }
 
@@ -61,7 +66,8 @@ void make_uniform(Plan& plan, const LayerStrategy& strategy, const model::ModelS
     const Recompute own = layers[i].recompute;
     layers[i] = strategy;
     layers[i].recompute = own;
-    if (model.of_kind(model.kind_of(static_cast<std::int64_t>(i))).experts == 0) layers[i].ep = 1;
+    if (model.of_kind(model.kind_of(static_cast<std::int64_t>(i))).experts == 0)
+      layers[i].drop_experts();
   }
   plan.vocabulary = vocabulary_like(strategy);
   set_layers(plan, layers, stage_sizes(plan));

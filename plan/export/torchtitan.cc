@@ -39,7 +39,7 @@ LayerStrategy nearest_strategy(LayerStrategy s, const Plan& plan) {
     s.zero = 2;
   }
   const bool groups = s.zero >= 2 && s.shard > 1 && s.shard < s.replicas() && s.shard % s.cp == 0;
-  if (!groups || s.ep > 1) s.shard = 0;
+  if (!groups || s.ep > 1 || s.folded) s.shard = 0;
   s.grad_reduce = reduces(s, plan);
   s.operators = ShardedOperators::kAll;
   s.slices = 1;
@@ -172,8 +172,11 @@ void write_pipeline(TomlText& out, const Plan& plan) {
 void write_parallelism(TomlText& out, const Plan& plan) {
   const LayerStrategy& s = first_layer(plan);
   const int replicate = s.zero >= 2 ? s.replicas() / s.shard_ranks() : s.dp;
-  int ep = 1;
-  for (const LayerStrategy& layer : layers_of(plan)) ep = std::max(ep, layer.ep);
+  int ep = 1, etp = s.tp;
+  for (const LayerStrategy& layer : layers_of(plan)) {
+    ep = std::max(ep, layer.ep);
+    etp = std::min(etp, layer.expert_tensor_degree());
+  }
   out.section("parallelism");
   out.number("data_parallel_replicate_degree", replicate);
   out.number("data_parallel_shard_degree", s.dp / replicate);
@@ -183,9 +186,9 @@ void write_parallelism(TomlText& out, const Plan& plan) {
   write_pipeline(out, plan);
   out.number("context_parallel_degree", s.cp);
   if (s.cp > 1) out.string("context_parallel_rotate_method", "alltoall");
-  if (ep == 1) return;
+  if (ep == 1 && etp == s.tp) return;
   out.number("expert_parallel_degree", ep);
-  out.number("expert_tensor_parallel_degree", s.tp);
+  out.number("expert_tensor_parallel_degree", etp);
 }
 
 void write_recompute(TomlText& out, const Plan& plan) {

@@ -17,7 +17,7 @@ LayerStrategy vocabulary_like(LayerStrategy layer) {
   layer.sequence_parallel = false;
   layer.tensor_pieces = 1;
   layer.recompute = Recompute::kNone;
-  layer.ep = 1;
+  layer.drop_experts();
   layer.operators = ShardedOperators::kAll;
   layer.slices = 1;
   return layer;
@@ -35,7 +35,7 @@ void keep_experts_where_they_are(Plan& plan, const model::ModelSpec& model) {
     for (const LayerRun& run : stage.runs) {
       for (int i = 0; i < run.count && layer < model.layers; ++i, ++layer) {
         single.push_back({1, run.strategy});
-        if (!has_experts(layer)) single.back().strategy.ep = 1;
+        if (!has_experts(layer)) single.back().strategy.drop_experts();
       }
     }
     stage.runs = std::move(single);

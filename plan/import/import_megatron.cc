@@ -107,11 +107,10 @@ class MegatronReader : ArgumentReader {
       if (flag(u.key))
         fault(u.key, kUnsupported, std::string(u.why), "--{} cannot be said in a plan", u.key);
     }
-    if (const auto tp = integer("expert-tensor-parallel-size");
-        tp && *tp != degree("tensor-model-parallel-size")) {
-      fault("expert-tensor-parallel-size", kUnsupported,
-            "experts have the degree of the other layers",
-            "experts with tensor-parallel degree {} cannot be said in a plan", *tp);
+    const auto etp = integer("expert-tensor-parallel-size");
+    if (etp && *etp != 1 && *etp != degree("tensor-model-parallel-size")) {
+      fault("expert-tensor-parallel-size", kUnsupported, "1, or the degree of the other layers",
+            "experts with tensor-parallel degree {} cannot be said in a plan", *etp);
     }
     if (const auto optimizer = text("optimizer"); optimizer && *optimizer != "adam") {
       fault("optimizer", kUnsupported, "states are counted for adam", "optimizer '{}'", *optimizer);
@@ -133,6 +132,8 @@ class MegatronReader : ArgumentReader {
     layer_.cp = as_int(cp);
     layer_.dp = as_int(std::max<std::int64_t>(world / model_parallel, 1));
     layer_.sequence_parallel = flag("sequence-parallel") && tp > 1;
+    layer_.folded = target_.model.has_experts() && tp > 1 &&
+                    integer("expert-tensor-parallel-size").value_or(tp) == 1;
     // Transformer Engine splits a product before its scatter in four by default
     if (flag("tp-comm-overlap") && layer_.sequence_parallel) layer_.tensor_pieces = 4;
     const std::string kind = text("cp-comm-type").value_or("p2p");

@@ -52,6 +52,7 @@ std::string strategy_tag(const LayerStrategy& s) {
   };
   if (s.cp > 1) add(" "), add(to_string(s.context));
   if (s.ep > 1) add(" ep", s.ep);
+  if (s.folded) add(" folded");
   add(" z", s.zero);
   if (s.operators != ShardedOperators::kAll) add(" "), add(to_string(s.operators));
   if (s.slices > 1) add(" slices", s.slices);

@@ -16,7 +16,7 @@ UnitUse expert_use(Builder& b, const LayerStrategy& s) {
     p.shard_dim = as_int(shard_dim);
     p.expert_dim = 0;
     p.local_shape[0] /= s.ep;
-    p.local_shape[shard_dim] /= s.tp;
+    p.local_shape[shard_dim] /= s.expert_tensor_degree();
     p.init = init;
     p.quantised = p.decay = matrix;
   };
@@ -29,22 +29,28 @@ UnitUse expert_use(Builder& b, const LayerStrategy& s) {
     add("in.bias", {m.experts, m.ffn}, 1, kZero, false);
     add("out.bias", {m.experts, m.hidden}, 1, kZero, false);
   }
-  // Their replicas are every ep-th rank of the data group.
-  ORRERY_CHECK(s.replicas() % s.ep == 0);
+  // Their replicas are every ep-th rank of the data group, or of the stage.
+  ORRERY_CHECK(s.expert_ranks() % s.ep == 0);
   LayerStrategy own = s;
-  own.dp = s.replicas() / s.ep;
+  own.dp = s.expert_ranks() / s.ep;
   own.cp = 1;
+  own.tp = s.expert_tensor_degree();
+  own.sequence_parallel = own.tp > 1 && s.sequence_parallel;
   return b.use(b.unit("experts", std::move(ps), own, Scope::kLayer), "block");
 }
 
 ExpertMlp::ExpertMlp(Builder& b, const LayerStrategy& strategy, const UnitUse& block,
                      const UnitUse& experts)
-    : TensorPart(b, strategy), block_(block), use_(experts) {
+    : TensorPart(b, strategy),
+      block_(block),
+      use_(experts),
+      sent_(strategy.folded ? l_ : full_),
+      etp_(strategy.expert_tensor_degree()) {
   ORRERY_CHECK(m_.experts > 0 && !m_.mlp_bias && m_.experts % s_.ep == 0,
                "{} experts over {} ranks", m_.experts, s_.ep);
-  expert_ = b_.group("expert", s_.ep, l_.token_stride());
+  expert_ = b_.group("expert", s_.ep, s_.folded ? 1 : l_.token_stride());
   const std::int64_t bs = b_.sequences(l_), gates = m_.experts_per_token + (gated_shared() ? 1 : 0);
-  capacity_ = m_.expert_capacity(b_.tokens(full_));
+  capacity_ = m_.expert_capacity(b_.tokens(sent_));
   rows_ = bs * m_.experts * capacity_;
   const auto tokens = [&](const char* name, std::int64_t columns, model::DType type) {
     return b_.local(name, l_, {bs, b_.tokens(l_), columns}, type);
@@ -52,12 +58,12 @@ ExpertMlp::ExpertMlp(Builder& b, const LayerStrategy& strategy, const UnitUse& b
   gates_ = tokens("gates", gates, kFloat32);
   choice_ = tokens("choice", m_.experts_per_token, kInt64);
   scores_ = tokens("scores", m_.experts, kFloat32);
-  whole_gates_ = whole("gates", gates_);
-  whole_choice_ = whole("choice", choice_);
-  slots_ = b_.local("slots whole", l_, {bs, b_.tokens(full_), m_.experts_per_token}, kInt64);
+  whole_gates_ = all("gates", gates_);
+  whole_choice_ = all("choice", choice_);
+  slots_ = b_.local("slots whole", l_, {bs, b_.tokens(sent_), m_.experts_per_token}, kInt64);
   rows_in_ = padded("rows", m_.hidden);
-  u_ = padded("expert u", m_.mlp_in_features() / s_.tp);
-  g_ = b_.local("expert g", l_, {rows_, m_.ffn / s_.tp}, b_.operand_dtype());
+  u_ = padded("expert u", m_.mlp_in_features() / etp_);
+  g_ = b_.local("expert g", l_, {rows_, m_.ffn / etp_}, b_.operand_dtype());
   rows_out_ = padded("rows out", m_.hidden);
 }
 
@@ -76,8 +82,9 @@ SegmentShape ExpertMlp::token_shape(SegmentKind kind, const Layout& l) const {
 }
 
 void ExpertMlp::exchanged(const char* what, BufferRef in, BufferRef out, Ops& ops) {
-  if (s_.ep > 1)
-    ops.push_back(collective(b_, Collective::kAllToAll, what, Stream::kTensor, expert_, in, out));
+  if (s_.ep == 1) return;
+  ops.push_back(collective(b_, Collective::kAllToAll, what, Stream::kTensor, expert_, in, out));
+  ops.back().segment = b_.segment(token_shape(kDispatch, sent_));
 }
 
 Views ExpertMlp::router_views() const {
@@ -87,8 +94,8 @@ Views ExpertMlp::router_views() const {
   return views;
 }
 
-ExpertMlp::Mlp ExpertMlp::mlp(const char* name, const UnitUse& use, std::int64_t ffn) const {
-  const std::int64_t f = ffn / s_.tp, wide = m_.gated_mlp ? 2 * f : f;
+ExpertMlp::Mlp ExpertMlp::mlp(const char* name, const UnitUse& use, std::int64_t f) const {
+  const std::int64_t wide = m_.gated_mlp ? 2 * f : f;
   SegmentShape activation = b_.shape(kActivation, full_, wide, f);
   activation.format = b_.format();
   return {
@@ -103,14 +110,14 @@ ExpertMlp::Mlp ExpertMlp::mlp(const char* name, const UnitUse& use, std::int64_t
 
 /// After the exchange a rank has as many rows as before: those of all ep ranks for its own experts.
 ExpertMlp::Mlp ExpertMlp::expert() const {
-  Mlp p = mlp("expert", use_, m_.ffn);
+  Mlp p = mlp("expert", use_, m_.ffn / etp_);
   p.in.kind = kExpertIn;
   p.out.kind = kExpertOut;
   p.in.tokens = p.activation.tokens = p.out.tokens = m_.experts * capacity_;
   p.in.experts = p.out.experts = m_.experts / s_.ep;
   if (m_.expert_bias) {
     p.in.bias = p.out.bias = true;
-    p.out.parts = s_.tp;
+    p.out.parts = etp_;
     p.in_views.push_back(m_.gated_mlp ? b_.view(use_, {".gate.bias", ".in.bias"})
                                       : b_.view(use_, {".in.bias"}));
     p.out_view.push_back(b_.view(use_, {".out.bias"}));
@@ -119,7 +126,7 @@ ExpertMlp::Mlp ExpertMlp::expert() const {
 }
 
 /// A dense MLP of the block's unit; it runs while the rows travel.
-ExpertMlp::Mlp ExpertMlp::shared() const { return mlp("shared", block_, m_.shared_ffn); }
+ExpertMlp::Mlp ExpertMlp::shared() const { return mlp("shared", block_, m_.shared_ffn / s_.tp); }
 
 Op ExpertMlp::product(const Mlp& p, bool in, Phase phase, BufferRefs reads, BufferRef to) {
   SegmentShape s = in ? p.in : p.out;
@@ -154,7 +161,9 @@ BufferRef ExpertMlp::shared_forward(BufferRef c, Ops& ops) {
   const BufferRef u = shared_buffer("u", p.in.out), g = shared_operand(p.out.in),
                   z = shared_buffer("z", m_.hidden);
   run(p, c, u, g, z, ops);
-  return z;
+  if (!s_.folded) return z;
+  reduced("shared z", own_shared("shared z"), ops);
+  return own_shared("shared z");
 }
 
 void ExpertMlp::shared_backward(BufferRef dz, BufferRef c, BufferRef dc, Ops& ops) {
@@ -163,7 +172,8 @@ void ExpertMlp::shared_backward(BufferRef dz, BufferRef c, BufferRef dc, Ops& op
   const BufferRef du = shared_buffer("du", p.in.out), dg = shared_buffer("dg", p.out.in);
   const BufferRef part = shared_buffer("dc", m_.hidden);
   run_backward(p, dz, g, dg, u, du, c, part, ops);
-  ops.push_back(sum(b_, l_, "add(shared dc)", part, dc));
+  if (s_.folded) reduced("shared dc", own_shared("shared dc"), ops);
+  ops.push_back(sum(b_, l_, "add(shared dc)", s_.folded ? own_shared("shared dc") : part, dc));
 }
 
 void ExpertMlp::forward(BufferRef in, BufferRef out, Ops& ops) {
@@ -171,42 +181,44 @@ void ExpertMlp::forward(BufferRef in, BufferRef out, Ops& ops) {
       compute(b_, "router", token_shape(kRouter, l_), kF, {in}, {gates_, choice_, scores_}), block_,
       router_views()));
   wide("c whole", m_.hidden);  // also where tokens are not split: Programs keep their fingerprints
-  const BufferRef c = gathered("c", in, ops);
-  gathered("gates", gates_, ops);
-  gathered("choice", choice_, ops);
+  const bool shares = m_.shared_ffn > 0;
+  const BufferRef c = !s_.folded || shares ? gathered("c", in, ops) : in;
+  if (!s_.folded) {
+    gathered("gates", gates_, ops);
+    gathered("choice", choice_, ops);
+  }
   const BufferRef sent = s_.ep > 1 ? padded("rows sent", m_.hidden) : rows_in_;
   const BufferRef made = s_.ep > 1 ? padded("rows made", m_.hidden) : rows_out_;
-  ops.push_back(compute(b_, "dispatch", token_shape(kDispatch, full_), kF, {c, whole_choice_},
-                        {sent, slots_}));
+  ops.push_back(compute(b_, "dispatch", token_shape(kDispatch, sent_), kF,
+                        {s_.folded ? in : c, whole_choice_}, {sent, slots_}));
   exchanged("rows", sent, rows_in_, ops);
   BufferRefs reads{rows_out_, whole_gates_, slots_};
   BufferRef shared;
-  if (m_.shared_ffn > 0) shared = shared_forward(c, ops);
+  if (shares) shared = shared_forward(c, ops);
   if (gated_shared()) reads.push_back(shared);
   run(expert(), rows_in_, u_, g_, made, ops);
   exchanged("rows out", made, rows_out_, ops);
-  const BufferRef part = whole("q", out);
-  ops.push_back(compute(b_, "combine", token_shape(kCombine, full_), kF, std::move(reads), {part}));
-  if (m_.shared_ffn > 0 && !gated_shared())
-    ops.push_back(sum(b_, l_, "add(shared z)", shared, part));
-  reduced("q", out, ops);
+  const BufferRef part = all("q", out);
+  ops.push_back(compute(b_, "combine", token_shape(kCombine, sent_), kF, std::move(reads), {part}));
+  if (shares && !gated_shared()) ops.push_back(sum(b_, l_, "add(shared z)", shared, part));
+  if (!s_.folded) reduced("q", out, ops);
 }
 
 void ExpertMlp::backward(BufferRef d, BufferRef in, BufferRef out, Ops& ops) {
-  const bool gated = gated_shared();
+  const bool gated = gated_shared(), shares = m_.shared_ffn > 0;
   wide("dz whole", m_.hidden);
-  const BufferRef dz = gathered("dz", d, ops);
+  const BufferRef dz = !s_.folded || (shares && !gated) ? gathered("dz", d, ops) : d;
   const BufferRef dgates = b_.local("dgates", l_, b_.decl(gates_).shape, kFloat32);
-  const BufferRef whole_dgates = whole("dgates", dgates);
+  const BufferRef whole_dgates = all("dgates", dgates);
   const BufferRef home = padded("d rows out", m_.hidden),
                   away = s_.ep > 1 ? padded("d rows made", m_.hidden) : home;
-  BufferRefs reads{dz, rows_out_, whole_gates_, slots_}, writes{home, whole_dgates};
+  BufferRefs reads{s_.folded ? d : dz, rows_out_, whole_gates_, slots_}, writes{home, whole_dgates};
   if (gated) {
-    reads.push_back(shared_buffer("z", m_.hidden));
-    writes.push_back(shared_buffer("dz", m_.hidden));
+    reads.push_back(s_.folded ? own_shared("shared z") : shared_buffer("z", m_.hidden));
+    writes.push_back(s_.folded ? own_shared("shared dz") : shared_buffer("dz", m_.hidden));
   }
-  ops.push_back(compute(b_, "combine", token_shape(kCombine, full_), kB, std::move(reads), writes));
-  reduced("dgates", dgates, ops);
+  ops.push_back(compute(b_, "combine", token_shape(kCombine, sent_), kB, std::move(reads), writes));
+  if (!s_.folded) reduced("dgates", dgates, ops);
   exchanged("d rows out", home, away, ops);
   const Mlp experts = expert();
   const BufferRef dg = padded("expert dg", experts.out.in),
@@ -215,10 +227,15 @@ void ExpertMlp::backward(BufferRef d, BufferRef in, BufferRef out, Ops& ops) {
                   back = s_.ep > 1 ? padded("d rows sent", m_.hidden) : made;
   run_backward(experts, away, g_, dg, u_, du, rows_in_, made, ops);
   exchanged("d rows", made, back, ops);
-  const BufferRef part = whole("dc", out);
-  ops.push_back(compute(b_, "dispatch", token_shape(kDispatch, full_), kB, {back, slots_}, {part}));
-  if (m_.shared_ffn > 0) shared_backward(gated ? writes.back() : dz, whole("c", in), part, ops);
-  reduced("dc", out, ops);
+  const BufferRef part = all("dc", out);
+  ops.push_back(compute(b_, "dispatch", token_shape(kDispatch, sent_), kB, {back, slots_}, {part}));
+  if (shares) {
+    const BufferRef shared_d = !gated      ? dz
+                               : s_.folded ? gathered("shared dz", writes.back(), ops)
+                                           : writes.back();
+    shared_backward(shared_d, whole("c", in), part, ops);
+  }
+  if (!s_.folded) reduced("dc", out, ops);
   const BufferRef routed = shard("router dc");
   ops.push_back(with_weights(compute(b_, "router", token_shape(kRouter, l_), kBG,
                                      {dgates, in, gates_, choice_, scores_}, {routed}),

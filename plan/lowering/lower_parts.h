@@ -135,6 +135,11 @@ class TensorPart {
 /// gradients are dot products with partial rows: summed as well. Experts are a unit of their own. A
 /// rank's contribution is of the tokens of all ep ranks, so gradients are reduced, and states
 /// sharded, over the remaining replicas / ep ranks: group `expert data`, stride tp * ep.
+///
+/// Folded (LayerStrategy::folded): a tensor rank routes and sends its own tokens, T / tp, and an
+/// expert stands whole on one of ep neighbours of all ranks (group `expert`: stride 1; `expert
+/// data`: stride ep): nothing of rows or gates is gathered or partial. Only a shared expert is
+/// still split over tp: it reads gathered tokens, and its sums are scattered before they are added.
 class ExpertMlp : TensorPart {
  public:
   /// `block`: the unit that holds router and shared expert.
@@ -153,7 +158,8 @@ class ExpertMlp : TensorPart {
     SegmentShape in, activation, out;
     Views in_views, out_view;
   };
-  Mlp mlp(const char* name, const UnitUse& use, std::int64_t ffn) const;
+  /// f: its features on a rank.
+  Mlp mlp(const char* name, const UnitUse& use, std::int64_t f) const;
   Mlp expert() const;
   Mlp shared() const;
   void run(const Mlp& p, BufferRef c, BufferRef u, BufferRef g, BufferRef z, Ops& ops);
@@ -166,6 +172,10 @@ class ExpertMlp : TensorPart {
   /// Its output is weighted by a gate of its own and added in combine; else it is added behind it.
   bool gated_shared() const { return m_.shared_ffn > 0 && m_.shared_gate; }
   Op product(const Mlp& p, bool in, Phase phase, BufferRefs reads, BufferRef to);
+  /// whole(), unless every tensor rank sends its own tokens.
+  BufferRef all(const std::string& what, BufferRef x) { return s_.folded ? x : whole(what, x); }
+  /// The shared expert's share of this rank's tokens, where experts are folded.
+  BufferRef own_shared(const char* name) { return shard(name); }
   BufferRef shared_buffer(const char* name, std::int64_t columns);
   BufferRef shared_operand(std::int64_t columns);  // its activation
   BufferRef shared_forward(BufferRef c, Ops& ops);
@@ -173,6 +183,8 @@ class ExpertMlp : TensorPart {
 
   UnitUse block_, use_;
   GroupId expert_;
+  Layout sent_;  // whose tokens a rank sends to experts
+  int etp_ = 1;  // ranks that share an expert
   std::int64_t capacity_ = 0, rows_ = 0;
   BufferRef gates_, choice_, scores_, whole_gates_, whole_choice_, slots_, rows_in_, u_, g_,
       rows_out_;

@@ -37,6 +37,7 @@ std::string to_string(const LayerStrategy& s) {
   if (s.cp > 1) text += fmt::format(" cp{} {}", s.cp, to_string(s.context));
   text += fmt::format(" dp{}", s.dp);
   if (s.ep > 1) text += fmt::format(" ep{}", s.ep);
+  if (s.folded) text += " folded";
   if (s.zero > 0) text += fmt::format(" zero{}", s.zero);
   if (s.shard > 0) text += fmt::format(" shard{}", s.shard);
   if (s.operators != ShardedOperators::kAll)

@@ -51,6 +51,9 @@ struct LayerStrategy {
   ContextKind context = ContextKind::kRing;  // of cp > 1
   // expert-parallel degree: experts split over ep neighbours of the data group
   int ep = 1;
+  // with tp > 1 and sequence parallelism: over ep neighbours of all ranks, each expert whole on its
+  // rank (Megatron-Core's parallel folding, expert tensor degree 1; arXiv 2504.14960)
+  bool folded = false;
   // hybrid sharding: states split over `shard` neighbours of the data group, replicated across; 0:
   // over the whole data group
   int shard = 0;
@@ -66,6 +69,11 @@ struct LayerStrategy {
   [[nodiscard]] int replicas() const { return cp * dp; }  // size of the data group
   [[nodiscard]] int ranks() const { return tp * cp * dp; }
   [[nodiscard]] int shard_ranks() const { return shard == 0 ? replicas() : shard; }
+  /// Ranks that experts are split over, and what is left replicates them.
+  [[nodiscard]] int expert_ranks() const { return folded ? ranks() : replicas(); }
+  [[nodiscard]] int expert_tensor_degree() const { return folded ? 1 : tp; }
+  /// As a layer has it that has no experts.
+  void drop_experts() { ep = 1, folded = false; }
   /// Layers whose activations lie alike between blocks need no resharding.
   [[nodiscard]] bool same_layout(const LayerStrategy& o) const {
     return tp == o.tp && cp == o.cp && dp == o.dp && strided == o.strided &&
@@ -145,6 +153,7 @@ inline constexpr std::int64_t kMaxWorldSize = 1 << 20;
 /// tp * cp * dp * pp, and micro_batches = global_batch / (dp * micro_batch).
 struct UniformOptions {
   int tp = 1, pp = 1, dp = 1, ep = 1, zero = 0;
+  bool folded = false;  // of layers with experts
   bool sequence_parallel = false;
   Recompute recompute = Recompute::kNone;
   GradReduce grad_reduce = GradReduce::kStep;

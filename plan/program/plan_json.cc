@@ -25,6 +25,7 @@ Json strategy_json(const LayerStrategy& s) {
   if (s.cp != plain.cp) json["cp"] = s.cp;
   if (s.context != plain.context) json["context"] = to_string(s.context);
   if (s.ep != plain.ep) json["ep"] = s.ep;
+  if (s.folded != plain.folded) json["folded"] = s.folded;
   if (s.shard != plain.shard) json["shard"] = s.shard;
   if (s.operators != plain.operators) json["operators"] = to_string(s.operators);
   if (s.slices != plain.slices) json["slices"] = s.slices;
@@ -65,6 +66,7 @@ LayerStrategy read_strategy(const base::Node& node, std::string what, base::Erro
   s.operators =
       r.optional_enum("operators", names_up_to(ShardedOperators::kMlp)).value_or(s.operators);
   s.strided = r.optional_bool("strided").value_or(s.strided);
+  s.folded = r.optional_bool("folded").value_or(s.folded);
   r.finish();
   return s;
 }

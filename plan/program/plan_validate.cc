@@ -169,10 +169,19 @@ class PlanValidator {
   void check_experts(const std::string& field, const LayerStrategy& s) {
     if (block_->experts == 0) {
       fault(kInconsistent, "ep splits the experts of a mixture: drop it",
-            "{}.ep is {}, and model '{}' has no experts", field, s.ep, model_.name);
+            "{} has ep {}{}, and model '{}' has no experts", field, s.ep,
+            s.folded ? ", folded" : "", model_.name);
       return;
     }
-    must_divide(field + ".ep", s.ep, s.replicas(), "ranks of the data group (cp * dp)");
+    must_divide(
+        field + ".ep", s.ep, s.expert_ranks(),
+        s.folded ? "ranks of the stage (tp * cp * dp)" : "ranks of the data group (cp * dp)");
+    if (s.folded && (s.tp == 1 || !s.sequence_parallel || s.strided || s.shard > 0)) {
+      fault(kUnsupported,
+            "each tensor rank sends its own tokens: use tp above 1 with sequence_parallel, without "
+            "strided and shard, or drop folded",
+            "{} folds experts over the tensor group", field);
+    }
     must_divide(field + ".ep", s.ep, block_->experts, "experts");
     if (block_->shared_ffn > 0)
       must_divide(field + ".tp", s.tp, block_->shared_ffn, "ffn features of the shared expert");
@@ -198,7 +207,7 @@ class PlanValidator {
       fault(kUnsupported, "embedding and head are never recomputed", "vocabulary.recompute is {}",
             to_string(v.recompute));
     }
-    if (v.ep > 1 || chooses(v)) {
+    if (v.ep > 1 || v.folded || chooses(v)) {
       fault(kUnsupported, "those are of layers only",
             "vocabulary chooses experts, operators or slices");
     }
@@ -328,7 +337,7 @@ class PlanValidator {
       must_divide(field + ".tp", s.tp, block_->kv_heads, "kv_heads");
     must_divide(field + ".tp", s.tp, block_->ffn,
                 block_->experts > 0 ? "ffn features of an expert" : "ffn features");
-    if (s.ep >= 1 && (s.ep > 1 || block_->experts > 0)) check_experts(field, s);
+    if (s.ep >= 1 && (s.ep > 1 || s.folded || block_->experts > 0)) check_experts(field, s);
     if (s.cp > 1 && s.context == ContextKind::kUlysses) {
       const std::int64_t ranks = std::int64_t{s.tp} * s.cp;
       must_divide(field + ".tp * cp", ranks, block_->heads, "heads, which Ulysses shares out");

@@ -123,6 +123,7 @@ class ProgramDigest {
     add_each(s.tp, s.dp, s.zero, s.sequence_parallel, s.recompute, s.grad_reduce, s.cp, s.ep,
              s.shard, s.slices, s.strided, s.context, s.operators);
     if (s.tensor_pieces > 1) add(s.tensor_pieces);
+    if (s.folded) add(s.folded);
   }
   void add(const Parameter& p) {
     add_each(p.name, p.shape, p.local_shape, p.shard_dim, p.offset);

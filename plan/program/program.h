@@ -205,7 +205,8 @@ struct Op {
   Stream stream = Stream::kCompute;
   std::string name;  // "qkv", "all_gather(a)": for traces and messages
 
-  // kCompute: operands in the order of the table in model/segment.h.
+  // kCompute: operands in the order of the table in model/segment.h. all_to_all of experts' rows:
+  // the dispatch that made them.
   SegmentId segment;
   Phase phase = Phase::kF;
   int temporal_step = 0;  // of a partitioned product: all but the first update what is there

@@ -14,12 +14,6 @@ using base::Diagnostics;
 using base::ErrorCode;
 using enum ErrorCode;
 
-bool has_experts(const model::ModelSpec& model) {
-  return model.experts > 0 || std::ranges::any_of(model.runs, [](const model::BlockRun& run) {
-           return run.shape.experts > 0;
-         });
-}
-
 /// What uniform_plan needs before it can divide anything.
 Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& o) {
   Diagnostics faults;
@@ -112,6 +106,7 @@ base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string
   if (plan.vocabulary.replicas() > 1) plan.vocabulary.grad_reduce = options.grad_reduce;
   LayerStrategy layer = plan.vocabulary;
   layer.ep = options.ep;
+  layer.folded = options.folded;
   layer.sequence_parallel = options.sequence_parallel;
   layer.tensor_pieces = options.tensor_pieces;
   layer.recompute = options.recompute;
@@ -123,7 +118,7 @@ base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string
       LayerStrategy own = layer;
       const bool dense =
           !model.runs.empty() && model.runs[as_index(model.kind_of(k))].shape.experts == 0;
-      if (dense && has_experts(model)) own.ep = 1;  // experts are split where there are some
+      if (dense && model.has_experts()) own.drop_experts();  // split where there are some
       stage.runs.push_back({.count = 1, .strategy = own});
     }
     plan.stages.push_back(std::move(stage));

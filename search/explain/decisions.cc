@@ -165,6 +165,7 @@ bool allows_layer(const Space& s, const LayerStrategy& l, std::int64_t micro_bat
     return false;
   if (l.cp > 1 && !(l.context == plan::ContextKind::kRing ? s.ring : s.ulysses)) return false;
   if ((l.ep > 1 && !s.expert) || (l.strided && !s.strided)) return false;
+  if (l.folded && !(s.expert && s.folding)) return false;
   if (l.grad_reduce == plan::GradReduce::kEnd) {
     if (!s.reduce_at_end) return false;
   } else if (l.zero >= 2 && micro_batches > 1 &&

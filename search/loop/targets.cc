@@ -108,14 +108,16 @@ struct Choice {
   bool sequence_parallel = false;
   plan::Recompute recompute = plan::Recompute::kNone;
   Reduction reduction = {};
-  int ep = 1;  // of blocks with experts
+  int ep = 1;           // of blocks with experts
+  bool folded = false;  // the same
 };
 
 bool space_allows(const Space& space, const Choice& c) {
   const bool zero[] = {space.data, space.zero1, space.zero2, space.zero3};
   if (c.tp > 1 && !space.tensor) return false;
   if (space.fix_tp && *space.fix_tp != c.tp) return false;
-  if (c.ep > 1 && !space.expert) return false;
+  if ((c.ep > 1 || c.folded) && !space.expert) return false;
+  if (c.folded && !space.folding) return false;
   if (space.fix_ep.value_or(c.ep) != c.ep) return false;
   if (c.tp > 1 && !(c.sequence_parallel ? space.sequence_parallel : space.tensor_alone))
     return false;
@@ -159,7 +161,11 @@ std::vector<Choice> choices(const Target& target, const Space& space, const mode
   const auto add = [&](Choice c) {
     for (const int ep : expert_degrees(model, devices)) {
       c.ep = ep;
-      if (space_allows(space, c) && target_allows(target, c)) all.push_back(c);
+      for (const bool folded : {false, true}) {
+        c.folded = folded;
+        const bool has = !folded || (ep > 1 && c.tp > 1 && c.sequence_parallel);
+        if (has && space_allows(space, c) && target_allows(target, c)) all.push_back(c);
+      }
     }
   };
   for (int tp = 1; tp <= devices && (space.idle || devices % tp == 0); tp *= 2) {
@@ -186,6 +192,8 @@ Space space_of(const Target& t, const model::ModelSpec& model, Space space, cons
   space.zero3 = c.zero == 3;
   space.fix_tp = c.tp;
   space.expert = c.ep > 1;
+  space.folding = c.folded;
+  space.unfolded = !c.folded;
   if (c.ep > 1) space.fix_ep = c.ep;
   space.tensor = c.tp > 1;
   space.sequence_parallel = c.sequence_parallel;

@@ -71,16 +71,18 @@ constexpr std::size_t fields_of(const Space& space) {
   [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15,
                                 f16, f17, f18, f19, f20, f21, f22, f23, f24, f25, f26, f27, f28,
                                 f29, f30, f31, f32, f33, f34, f35, f36, f37, f38, f39, f40, f41,
-                                f42] = space;
-  return 42;
+                                f42, f43, f44] = space;
+  return 44;
 }
-// and fix_operators, single_stage
-static_assert(fields_of(Space{}) == kFlags.size() + kDegrees.size() + kCounts.size() + 2);
+// and fix_operators, single_stage, folding, unfolded
+static_assert(fields_of(Space{}) == kFlags.size() + kDegrees.size() + kCounts.size() + 4);
 
 Json space_json(const Space& space) {
   Json json = Json::object();
   for (const Flag& f : kFlags) json[f.name] = space.*f.field;
   if (!space.single_stage) json["single_stage"] = false;
+  if (!space.folding) json["folding"] = false;
+  if (!space.unfolded) json["unfolded"] = false;
   for (const auto& f : kDegrees) {
     if (space.*f.field) json[f.name] = *(space.*f.field);
   }
@@ -97,6 +99,8 @@ Space read_space(const base::Node& node, base::ErrorSink& sink) {
   Space space;
   for (const Flag& f : kFlags) space.*f.field = r.required_bool(f.name);
   space.single_stage = r.optional_bool("single_stage").value_or(true);
+  space.folding = r.optional_bool("folding").value_or(true);
+  space.unfolded = r.optional_bool("unfolded").value_or(true);
   for (const auto& f : kDegrees) {
     if (const auto value = r.optional_int(f.name, {1, plan::kMaxWorldSize}))
       space.*f.field = as_int(*value);

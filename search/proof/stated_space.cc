@@ -82,7 +82,9 @@ bool names_pieces(const Space& space, const LayerStrategy& s) {
 
 /// `experts`: of the block.
 bool names_experts(const Space& space, const LayerStrategy& s, std::int64_t experts) {
-  if (experts == 0) return s.ep == 1;
+  if (experts == 0) return s.ep == 1 && !s.folded;
+  if (!s.folded && !space.unfolded) return false;
+  if (s.folded && !(space.expert && space.folding && s.tp > 1 && s.sequence_parallel)) return false;
   return (s.ep == 1 || space.expert) && space.fix_ep.value_or(s.ep) == s.ep;
 }
 
@@ -142,6 +144,7 @@ std::vector<LayerStrategy> of_block(const Space& stated, const Family& of_model,
   vary(all, &LayerStrategy::context, {plan::ContextKind::kRing, plan::ContextKind::kUlysses});
   vary(all, &LayerStrategy::zero, {0, 1, 2, 3});
   vary(all, &LayerStrategy::ep, powers_of_two(block.experts > 0 ? family.devices : 1));
+  if (block.experts > 0 && space.folding) vary(all, &LayerStrategy::folded, {false, true});
   vary(all, &LayerStrategy::shard, shards);
   vary(all, &LayerStrategy::recompute,
        {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kOperator,

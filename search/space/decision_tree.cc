@@ -83,7 +83,7 @@ std::vector<int> shard_sizes(const Space& space, const TreeContext& context,
                              const plan::LayerStrategy& s) {
   std::vector<int> sizes{0};
   const int inside = context.devices_per_host / (s.strided ? 1 : s.tp);
-  const bool hybrid = space.hybrid && s.zero > 0 && s.ep == 1 && inside > 1 &&
+  const bool hybrid = space.hybrid && s.zero > 0 && s.ep == 1 && !s.folded && inside > 1 &&
                       inside < s.replicas() && s.replicas() % inside == 0;
   if (hybrid) sizes.push_back(inside);
   return sizes;
@@ -100,10 +100,9 @@ std::vector<plan::ContextKind> context_kinds(const model::ModelSpec& model, cons
   return kinds;
 }
 
-/// Expert-parallel degrees of a group of `dp` ranks; 1 alone for a dense model.
+/// Expert-parallel degrees of a group of `dp` ranks.
 std::vector<int> expert_degrees(const model::ModelSpec& model, const Space& space,
                                 const std::string& name, int dp, std::vector<Pruned>& pruned) {
-  if (model.experts == 0) return {1};
   std::vector<int> degrees;
   if (space.fix_ep.value_or(1) == 1) degrees.push_back(1);
   for (int ep = 2; ep <= dp && dp % ep == 0; ep *= 2) {
@@ -127,6 +126,28 @@ std::vector<int> expert_degrees(const model::ModelSpec& model, const Space& spac
          fmt::format("ep {} does not divide {} ranks of the data group", *space.fix_ep, dp),
          Reason::kFixed});
   return degrees;
+}
+
+/// How experts are spread: their degree, and whether over the tensor group as well, for which
+/// tokens must be split over it.
+struct ExpertSplit {
+  int degree = 1;
+  bool folded = false;
+};
+std::vector<ExpertSplit> expert_splits(const model::ModelSpec& model, const Space& space,
+                                       const std::string& name, const plan::LayerStrategy& s,
+                                       bool sequence_parallel, std::vector<Pruned>& pruned) {
+  std::vector<ExpertSplit> splits;
+  if (model.experts == 0) return {{}};
+  if (space.unfolded) {
+    for (const int ep : expert_degrees(model, space, name, s.replicas(), pruned))
+      splits.push_back({ep, false});
+  }
+  if (!space.expert || !space.folding || !sequence_parallel) return splits;
+  std::vector<Pruned> same;
+  for (const int ep : expert_degrees(model, space, name, s.ranks(), same))
+    splits.push_back({ep, true});
+  return splits;
 }
 
 /// All leaves below (tp, zero, sp, operators, slices).
@@ -226,10 +247,10 @@ void grow_strategies(const model::ModelSpec& model, const Space& space, const Tr
     tree.pruned.push_back({name, fmt::format("ulysses: tp cp = {} does not divide {} heads",
                                              tp * cp, model.kv_heads)});
   }
-  const std::vector<int> experts =
-      expert_degrees(model, space, name, strategy.replicas(), tree.pruned);
   const std::int64_t tokens = context.sequence / model.token_share;
   const bool sequence_parallel = tp > 1 && space.sequence_parallel && tokens % (tp * cp) == 0;
+  const std::vector<ExpertSplit> experts =
+      expert_splits(model, space, name, strategy, sequence_parallel, tree.pruned);
   if (sequence_parallel && space.fix_tensor_pieces && !stages.empty() &&
       tokens / (tp * cp) % *space.fix_tensor_pieces != 0) {
     tree.pruned.push_back(
@@ -244,17 +265,18 @@ void grow_strategies(const model::ModelSpec& model, const Space& space, const Tr
     if (strided && (!space.strided || tp == 1 || strategy.replicas() == 1)) continue;
     strategy.strided = strided;
     for (const int zero : stages) {
-      for (const int ep : experts) {
-        if (ep > 1 && strided) continue;
+      for (const auto& [ep, folded] : experts) {
+        if ((ep > 1 || folded) && strided) continue;
         strategy.zero = zero;
         strategy.ep = ep;
+        strategy.folded = folded;
         for (const int shard : shard_sizes(space, context, strategy)) {
           strategy.shard = shard;
           for (const plan::ContextKind kind : contexts) {
             strategy.context = kind;
             strategy.sequence_parallel = false;
             strategy.tensor_pieces = 1;
-            if (tp == 1 || space.tensor_alone)
+            if ((tp == 1 || space.tensor_alone) && !folded)
               add_sharded(model, space, context, strategy, tree.leaves);
             strategy.sequence_parallel = true;
             for (const int pieces : piece_counts(space, tokens / (tp * cp),

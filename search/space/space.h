@@ -30,7 +30,9 @@ struct Space {
   bool interleaved = true, zero_bubble = true;  // ZB-H1; both within the space of rank_solver.h
   // stages times devices of a stage may be below the cluster's devices
   bool idle = true;
-  bool expert = true;  // experts of a mixture over ranks of the data group
+  bool expert = true;    // experts of a mixture over ranks of the data group
+  bool folding = true;   // with `expert`: over ranks of the tensor group as well
+  bool unfolded = true;  // experts that are not
   // OSDP: zero 3 of attention or MLP alone, and of products in slices: many more strategies
   bool operators = false, slices = false;
   bool recompute_none = true;  // layers that keep all activations

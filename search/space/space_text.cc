@@ -31,6 +31,8 @@ constexpr std::array kDimensions{
     Dimension{{"ring", "", "context parallelism, ring attention"}, &Space::ring},
     Dimension{{"ulysses", "", "context parallelism, Ulysses"}, &Space::ulysses},
     Dimension{{"ep", "", "expert parallelism"}, &Space::expert},
+    Dimension{{"folding", "", "experts over the tensor group as well, each whole on its rank"},
+              &Space::folding},
     Dimension{{"hybrid", "", "states sharded inside a host, replicated across"}, &Space::hybrid},
     Dimension{{"strided", "", "tensor groups across, data groups on neighbours"}, &Space::strided},
     Dimension{{"pp", "", "pipelines"}, &Space::pipeline},

@@ -123,7 +123,11 @@ class PlanDraw : Draw {
     s.sequence_parallel = s.tp > 1 && flag();
     s.recompute = static_cast<Recompute>(between(0, 3));
     if (mixture_ && flag()) s.ep = static_cast<int>(power_of_two(s.replicas()));
-    if (s.ep > 1) {
+    if (mixture_ && s.sequence_parallel && flag()) {
+      s.folded = true;
+      s.ep = static_cast<int>(power_of_two(std::min(s.ranks(), 8)));
+    }
+    if (s.ep > 1 || s.folded) {
       s.shard = 0;
       s.strided = false;
     }

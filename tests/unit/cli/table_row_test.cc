@@ -123,6 +123,10 @@ TEST(TableRow, EveryFaultIsSaidAtItsCell) {
   EXPECT_THAT(fault_of("layers,hidden,heads", "8,64,8,9"),
               HasSubstr("rows.csv:2:8: error[E0001]: the row has 4 cells, the header 3"));
   EXPECT_THAT(fault_of("layers,hidden,heads,ep", "8,64,8,2"), HasSubstr("ep = 2 and no experts"));
+  EXPECT_THAT(fault_of("model,ep", "qwen3-30b-a3b,3"), HasSubstr("ep = 3 does not divide 128"));
+  EXPECT_THAT(fault_of("model", "qwen3-30b"), HasSubstr("rows.csv:2:1: error"));
+  EXPECT_THAT(fault_of("model,layers", "qwen3-30b-a3b,4"),
+              HasSubstr("rows.csv:2:15: error[E0006]: layers stands beside model"));
   EXPECT_THAT(fault_of("layers,hidden,heads", "1048576,1048576,8"), HasSubstr("at most 1e15"));
   EXPECT_THAT(fault_of("layers,hidden,heads", "8.5,64,8"), HasSubstr("a whole number is wanted"));
 }

@@ -6,6 +6,7 @@
 
 #include "base/data_dir.h"
 #include "costmodel/profiles/profiles.h"
+#include "plan/lowering/lower.h"
 #include "tests/support/operation_time.h"
 #include "tests/unit/costmodel/machines.h"
 
@@ -32,6 +33,36 @@ TEST(CostModel, WithoutAProfilePricesComeFromTheDatasheet) {
   EXPECT_EQ(cost->overlap_slowdown_ppm(), 1'000'000);
   EXPECT_TRUE(cost->overlaps());
   EXPECT_EQ(cost->peak().raw(), 100e12);
+}
+
+// Eight experts on two ranks or two hosts, two choices a token: both are on one of two parts with
+// 2 C(4, 2) / C(8, 2) = 3 / 7, so 11 / 7 copies travel in place of 2; one rank a host: the same.
+TEST(CostModel, TokensAreSentOnceToEachRankOrHost) {
+  const model::ModelSpec mixture = *model::find_model("mixtral-tiny");
+  ASSERT_EQ(mixture.capacity_factor, 1);
+  plan::LayerContext context;
+  context.sequence = 64;
+  context.micro_batch_sequences = context.global_batch = 8;
+  const auto sent = [&](int devices, int hosts, int ranks, bool once) {
+    model::Profile p = profile("");
+    p.framework = model::Framework{.tokens_sent_once = once};
+    const auto cost = CostModel::make(mixture, machines::cluster(devices, hosts), p,
+                                      {model::Precision::kBFloat16, 64});
+    const plan::LayerTemplates t = plan::lower_block(mixture, {.dp = ranks, .ep = ranks}, context);
+    for (const plan::Op& op : t.program.templates[t.forward].ops) {
+      if (op.collective != plan::Collective::kAllToAll || op.kind != plan::OpKind::kCollective)
+        continue;
+      EXPECT_EQ(op.bytes, 8 / ranks * 64 * 2 * 128 * 2);
+      return real(cost->wire_bytes(t.program, op)) / real(op.bytes);
+    }
+    return 0.0;
+  };
+  EXPECT_EQ(sent(4, 1, 2, false), 1);
+  EXPECT_NEAR(sent(4, 1, 2, true), 11.0 / 14, 1e-5);
+  EXPECT_NEAR(sent(1, 2, 2, true), 11.0 / 14, 1e-5);
+  // two hosts of two ranks: 11 / 7 over the network; four ranks of one host: 4 (1 - 15 / 28)
+  EXPECT_NEAR(sent(2, 2, 4, true), 11.0 / 14, 1e-5);
+  EXPECT_NEAR(sent(4, 1, 4, true), 26.0 / 28, 1e-5);
 }
 
 using Carrier = SpeedScale::Carrier;

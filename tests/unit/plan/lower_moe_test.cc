@@ -15,7 +15,11 @@ namespace {
 using testing::ElementsAre;
 using testing::IsSupersetOf;
 
-model::ModelSpec mixtral() { return model::find_model("mixtral-tiny").value(); }
+model::ModelSpec mixtral() {
+  model::ModelSpec m = model::find_model("mixtral-tiny").value();
+  m.capacity_factor = 1.25;
+  return m;
+}
 model::ModelSpec with_shared_expert() {
   model::ModelSpec m = mixtral();
   m.shared_ffn = 96;
@@ -87,6 +91,58 @@ TEST(LowerExperts, SequenceParallelRoutesItsOwnTokens) {
   // The router's gradient is of this rank's tokens alone: it is summed with those of the norms, 2 *
   // 128 + 8 * 128 numbers.
   EXPECT_EQ(op_of(t, t.sync, "all_reduce(replicated gradients)").slice_elements, 2 * 128 + 8 * 128);
+}
+
+// Each tensor rank sends its own half of the tokens, 64 / 2 * 2 / 8 * 1.25 = 10 rows an expert, to
+// experts that stand whole on one of four neighbours.
+TEST(LowerExperts, FoldedExpertsTakeTheTokensOfEachTensorRank) {
+  const LayerStrategy folded{
+      .tp = 2, .dp = 4, .zero = 1, .sequence_parallel = true, .ep = 4, .folded = true};
+  const LayerTemplates t = lower_block(mixtral(), folded, context());
+  EXPECT_THAT(names(t, t.forward),
+              ElementsAre("norm1", "all_gather(a)", "qkv", "attention", "projection",
+                          "reduce_scatter(p)", "residual1", "norm2", "router", "dispatch",
+                          "all_to_all(rows)", "expert_in", "expert_activation", "expert_out",
+                          "all_to_all(rows out)", "combine", "residual2"));
+  EXPECT_THAT(names(t, t.backward),
+              ElementsAre("combine", "all_to_all(d rows out)", "expert_out", "expert_activation",
+                          "expert_in", "all_to_all(d rows)", "dispatch", "router", "add(router dc)",
+                          "norm2", "all_gather(dp)", "projection", "attention", "qkv",
+                          "reduce_scatter(da)", "norm1"));
+  const Op& sent = op_of(t, t.forward, "all_to_all(rows)");
+  EXPECT_EQ(sent.bytes, 1 * 8 * 10 * 128 * 4);
+  EXPECT_EQ(t.program.groups[sent.group], (Group{"expert", 4, 1}));
+  const model::SegmentShape& in = t.program.segments[op_of(t, t.forward, "expert_in").segment];
+  EXPECT_EQ(in.token_count(), 8 * 10);
+  EXPECT_EQ(in.experts, 2);
+  EXPECT_EQ(in.out, 2 * 176);
+  const ParameterUnit& experts = t.program.units[UnitId(1)];
+  EXPECT_EQ(t.program.groups[experts.data_group], (Group{"expert data", 2, 4}));
+  EXPECT_EQ(experts.elements, 2 * 67584);
+}
+
+// Both split as much: eight ranks hold each expert once, whole or in halves.
+TEST(LowerExperts, FoldingSplitsExpertsAsFarAsTensorParallelismDoes) {
+  const LayerStrategy halves{.tp = 2, .dp = 4, .sequence_parallel = true, .ep = 4};
+  LayerStrategy whole = halves;
+  whole.ep = 8;
+  whole.folded = true;
+  EXPECT_EQ(persistent_bytes(lower_block(mixtral(), whole, context())),
+            persistent_bytes(lower_block(mixtral(), halves, context())));
+}
+
+TEST(LowerExperts, ASharedExpertStaysSplitWhereTheOthersAreFolded) {
+  for (const bool gate : {false, true}) {
+    model::ModelSpec m = with_shared_expert();
+    m.shared_gate = gate;
+    const LayerTemplates t = lower_block(
+        m, {.tp = 2, .dp = 2, .sequence_parallel = true, .ep = 4, .folded = true}, context());
+    EXPECT_THAT(names(t, t.forward),
+                IsSupersetOf({"all_gather(c)", "shared_out", "reduce_scatter(shared z)"}));
+    EXPECT_THAT(names(t, t.backward), IsSupersetOf({"reduce_scatter(shared dc)"}));
+    EXPECT_EQ(t.program.segments[op_of(t, t.forward, "shared_in").segment].tokens, 64);
+    EXPECT_EQ(t.program.segments[op_of(t, t.forward, "combine").segment].tokens, 32);
+  }
 }
 
 TEST(LowerExperts, ASharedExpertRunsWhileRowsTravel) {

@@ -184,6 +184,31 @@ TEST(LayerStrategies, ExpertsAddTheirDegrees) {
   EXPECT_EQ(degrees(), (std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {4, 1}, {8, 1}}));
 }
 
+// Over the tensor group as well where its tokens are split; 12 experts on up to 4 of 8 ranks.
+TEST(LayerStrategies, FoldedExpertsSpreadOverTheTensorGroup) {
+  model::ModelSpec mixture = llama_like();
+  mixture.experts = 12;
+  mixture.experts_per_token = 2;
+  Space space = classic();
+  space.recompute_full = space.zero1 = space.zero2 = space.zero3 = space.tensor_alone = false;
+  const auto folded = [&] {
+    std::vector<std::pair<int, int>> all;
+    for (const plan::LayerStrategy& s : layer_strategies(mixture, space, {8, 2048, 64, 1}).leaves) {
+      EXPECT_TRUE(!s.folded || s.sequence_parallel);
+      if (s.folded) all.emplace_back(s.tp, s.ep);
+    }
+    return all;
+  };
+  EXPECT_EQ(folded(), (std::vector<std::pair<int, int>>{
+                          {2, 1}, {2, 2}, {2, 4}, {4, 1}, {4, 2}, {4, 4}, {8, 1}, {8, 2}, {8, 4}}));
+  space.fix_ep = 4;
+  EXPECT_EQ(folded(), (std::vector<std::pair<int, int>>{{2, 4}, {4, 4}, {8, 4}}));
+  space.unfolded = false;
+  EXPECT_EQ(layer_strategies(mixture, space, {8, 2048, 64, 1}).leaves.size(), 3U);
+  space.folding = false;
+  EXPECT_TRUE(layer_strategies(mixture, space, {8, 2048, 64, 1}).leaves.empty());
+}
+
 TEST(VocabularyStrategies, HaveNeitherSequenceParallelismNorRecomputation) {
   const StrategyTree tree = vocabulary_strategies(llama_like(), Space{}, {8, 2048, 8, 8});
   EXPECT_EQ(tree.leaves.size(), 4U + 4 + 4 + 1);

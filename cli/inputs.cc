@@ -90,6 +90,15 @@ OptionSpec sequence_option() {
   return integer_option("sequence-length", "S", {1, 1 << 24},
                         "tokens per sequence (default: the model's maximum)");
 }
+std::vector<OptionSpec> adapter_options() {
+  return {integer_option("lora-rank", "R", {1, model::kLargestAdapter},
+                         "fine-tune low-rank adapters of rank R, all other weights frozen "
+                         "(docs/models/adapters.md)"),
+          text_option("lora-targets", "P,...",
+                      "products with adapters: qkv, projection, mlp-in, mlp-out; attention, mlp, "
+                      "all-linear",
+                      "all-linear")};
+}
 OptionSpec json_option() { return flag_option("json", "print one JSON document"); }
 OptionSpec memory_option(const char* help) {
   return {
@@ -135,6 +144,13 @@ model::Precision precision_of(const base::Options& options, const char* name) {
 
 std::int64_t memory_of(const base::Options& options) {
   return options.has("memory") ? static_cast<std::int64_t>(options.bytes("memory").raw()) : 0;
+}
+
+Result<model::Adapter> adapter_of(const base::Options& options) {
+  if (options.has("lora-rank"))
+    return model::adapter_of(options.integer("lora-rank"), options.string("lora-targets"));
+  if (!options.given("lora-targets")) return model::Adapter{};
+  return refuse(kUsage, "--lora-rank R makes adapters", "--lora-targets without --lora-rank");
 }
 
 std::int64_t sequence_of(const base::Options& options) {
@@ -223,8 +239,9 @@ void say_once(const std::string& text) {
 Result<Scene> make_scene(const std::string& model_name, const std::string& cluster, int hosts,
                          const PriceNames& prices, model::Precision precision,
                          std::int64_t sequence, int ranks_wanted,
-                         std::span<const std::string> device_order) {
-  TRY(ModelSpec model, model::find_model(model_name));
+                         std::span<const std::string> device_order, const model::Adapter& adapter) {
+  TRY(ModelSpec base, model::find_model(model_name));
+  TRY(ModelSpec model, model::with_adapter(std::move(base), adapter));
   TRY(Topology topology, find_cluster(cluster, hosts, ranks_wanted, prices.settings));
   PriceNames names = prices;
   if (cluster == "local" && names == PriceNames{.usual = names.usual}) {
@@ -254,7 +271,8 @@ Result<Scene> scene_of(const base::Options& options, const Plan& plan, std::stri
   TRY(Scene scene,
       make_scene(options.string_or("model", plan.model), options.string_or("cluster", plan.cluster),
                  options.given("hosts") ? options.count("hosts") : plan.hosts, prices,
-                 plan.precision, plan.sequence, plan.world_size(), plan.device_order));
+                 plan.precision, plan.sequence, plan.world_size(), plan.device_order,
+                 plan.adapter));
   TRY_VOID(check_hosts(options, scene.cost.topology()));
   return scene;
 }

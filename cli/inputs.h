@@ -27,6 +27,8 @@ std::vector<base::OptionSpec> price_options();
 base::OptionSpec set_option();
 base::OptionSpec precision_option();
 base::OptionSpec sequence_option();
+/// --lora-rank and --lora-targets: low-rank adapters.
+std::vector<base::OptionSpec> adapter_options();
 base::OptionSpec json_option();
 base::OptionSpec memory_option(
     const char* help =
@@ -63,6 +65,8 @@ base::OptionSpec cluster_of_machine();
 model::Precision precision_of(const base::Options& options, const char* name = "precision");
 /// Bytes of --memory, 0: not given.
 std::int64_t memory_of(const base::Options& options);
+/// Of --lora-rank and --lora-targets.
+Result<model::Adapter> adapter_of(const base::Options& options);
 /// Tokens of --sequence-length, 0: not given.
 std::int64_t sequence_of(const base::Options& options);
 
@@ -98,7 +102,8 @@ struct Scene {
 Result<Scene> make_scene(const std::string& model, const std::string& cluster, int hosts,
                          const PriceNames& prices, model::Precision precision,
                          std::int64_t sequence, int ranks_wanted = 0,
-                         std::span<const std::string> device_order = {});
+                         std::span<const std::string> device_order = {},
+                         const model::Adapter& adapter = {});
 
 /// That of a plan: --model, --cluster and --hosts take the place of the plan's. `usual` as in
 /// PriceNames.

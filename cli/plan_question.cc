@@ -61,6 +61,7 @@ std::vector<base::OptionSpec> question_options(bool needed, const char* max_stat
                     "in place of --cluster and --hosts: so many of a device, as 64xH100, in hosts "
                     "of the catalog"),
         memory_option(), global_batch_option(), sequence_option(), precision_option()},
+       adapter_options(),
        price_options(),
        {integer_option("max-states", "N", {0},
                        "stop after so many states of the dynamic program, with a certified gap (0: "
@@ -80,8 +81,9 @@ Result<PlanQuestion> question_of(const base::Options& options) {
   TRY(const auto target, target_of(options));
   TRY(PriceNames prices, price_names(options));
   if (target) prices.usual = target->software;
+  TRY(const model::Adapter adapter, adapter_of(options));
   TRY(Scene scene, make_scene(options.string("model"), machine.cluster, machine.hosts, prices,
-                              precision_of(options), sequence_of(options)));
+                              precision_of(options), sequence_of(options), 0, {}, adapter));
   TRY_VOID(check_hosts(options, scene.cost.topology()));
   search::PlanRequest request;
   TRY(request.space, space_of(options, scene.cost));

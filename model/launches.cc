@@ -43,6 +43,7 @@ int product(const SegmentShape& s, Phase phase) {
 
 int embedding(const SegmentShape& s, Phase phase) {
   if (phase == kF) return 7;
+  if (phase == kB) return 0;  // of a frozen table
   return 7 + kSortedSums + (s.dtype == DType::kBFloat16 ? 1 : 0);
 }
 
@@ -59,6 +60,8 @@ int launches(const SegmentShape& s, Phase phase) {
     case kMlpIn:
     case kMlpOut:
     case kLatentProduct:
+    case kAdapterIn:
+    case kAdapterOut:
     case kLogits: return product(s, phase);
     case kLatentAttention: return 6 + written_out(s, phase);
     case kHeadNorm: return 1 + 2 * (forward ? kPartForward : kPartBackward);

@@ -11,7 +11,7 @@ constexpr base::EnumNames<kLastSegmentKind> kKinds(
     "activation", "mlp_out", "logits", "loss_max", "loss_sum", "loss", "slice", "zero_gradient",
     "accumulate", "adamw", "router", "dispatch", "expert_in", "expert_out", "combine",
     "patch_product", "pool", "bias", "norm_sums", "norm_apply", "scores", "softmax", "values",
-    "head_norm", "latent_attention", "scan", "latent_product");
+    "head_norm", "latent_attention", "scan", "latent_product", "adapter_in", "adapter_out");
 
 }  // namespace
 

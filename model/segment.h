@@ -86,6 +86,10 @@ namespace orrery::model {
 ///                   -> o [b,s,out], y [b,s,out]              its convolution and its gated norm
 ///                 do, u, y -> du
 ///   kLatentProduct  a, w(W) -> y [b,s,out]                   as kQkv, W whole on every tensor rank
+///   kAdapterIn    x, w(A [r, in]) -> t [b,s,r]               beside a product that is frozen
+///                 dt, x ; updates dx (dx += dt A)
+///   kAdapterOut   t, w(B [out, r]) ; updates y               y += scale t B'
+///                 d, t -> dt                                 dt = scale d B
 ///   kLossMax      logits -> m [T] fp32                       columns past the vocabulary are -inf
 ///   kLossSum      logits, m, targets -> stat [2,T] fp32      row 0 sum exp(x-m), row 1 target
 ///                                                            logit - m, 0 if not in this shard
@@ -101,8 +105,9 @@ namespace orrery::model {
 ///                 the rank's slice of those that hold all `padded` elements, see
 ///                 plan/program/program.h ParameterUnit
 ///
-/// A segment with weights runs its backward as kBG; one without as kB. A product runs them apart as
-/// well: B reads d only, G reads d and a and writes nothing.
+/// A segment with weights runs its backward as kBG; one without, or with frozen weights, as kB. A
+/// product runs them apart as well: B reads d only, G reads d and a and writes nothing. The
+/// embedding of a frozen table has a B that reads d alone: where gradients end.
 ///
 /// A product between norms and activations may run in `slices` slices of its contraction (OSDP,
 /// arXiv 2209.13258), y = sum_j a_j W_j': its operands are the whole a and da, its W the columns of
@@ -160,8 +165,10 @@ enum class SegmentKind : std::uint8_t {
   kLatentAttention,
   kScan,
   kLatentProduct,
+  kAdapterIn,
+  kAdapterOut,
 };
-inline constexpr SegmentKind kLastSegmentKind = SegmentKind::kLatentProduct;
+inline constexpr SegmentKind kLastSegmentKind = SegmentKind::kAdapterOut;
 std::string_view to_string(SegmentKind kind);
 
 /// F forward, B gradient of the input, G gradient of the weights, BG both at once.
@@ -195,6 +202,7 @@ std::string_view to_string(Phase phase);
 ///   kExpertIn, kExpertOut        in, out, experts of this rank; tokens: rows of one sequence,
 ///                                R / b
 ///   kPatchProduct                in, out (, bias)
+///   kAdapterIn, kAdapterOut      in, out; one of them is the rank (, scale)
 ///   kPool                        in = out h, kv_tokens
 ///   kBias                        in = out features
 ///   kNormSums, kNormApply        in features of this rank, out those of the whole norm, norm,

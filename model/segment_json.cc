@@ -83,6 +83,8 @@ std::vector<std::string_view> needed_sizes(SegmentKind kind) {
     case kMlpOut:
     case kPatchProduct:
     case kLatentProduct:
+    case kAdapterIn:
+    case kAdapterOut:
     case kBias:
     case kNormSums:
     case kNormApply:

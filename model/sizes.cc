@@ -29,6 +29,7 @@
 ///                 G      2T·in·out + [bias] T out   e(T·out + T·in) + 8(in·out + [bias] out)
 ///                                                   + [bf16] e·in·out
 ///                                                   (quantised operands: below)
+///                                                   (kAdapterOut F, kAdapterIn B: y, dx read too)
 ///   kAttention    F      4 T s n d                  e T (2n+2k) d + 4Tn
 ///                                                   + [rotary] eT(n+k)d + [k<n] 2eTnd
 ///                 B      10 T s n d                 e T (4n+4k) d + 4Tn
@@ -218,15 +219,16 @@ struct Rows {
                  copies = quantising_bytes();
     const std::int64_t of_input = s.quantises_input ? quantised(tokens * s.in) : 0,
                        of_weights = s.quantises_weights ? quantised(matrices() * s.in * s.out) : 0;
+    const bool adds = s.slice > 0 || s.kind == SegmentKind::kAdapterOut;
     if (phase == kF)
-      return make(product + t * bias, x + w + (s.slice > 0 ? 2 * y : y) + e * bias + copies,
+      return make(product + t * bias, x + w + (adds ? 2 * y : y) + e * bias + copies,
                   of_input + of_weights);
     double flops = 0;
     double bytes = operand * t * out + copies;  // the incoming gradient
     std::int64_t temporaries = 0;
     if (has_b) {
       flops += product;
-      bytes += w + e * t * in;
+      bytes += w + (s.kind == SegmentKind::kAdapterIn ? 2 : 1) * e * t * in;
       temporaries += quantised(tokens * s.out) + of_weights;
     }
     if (has_g) {
@@ -444,6 +446,8 @@ PhaseWork work(const SegmentShape& shape, Phase phase) {
     case kExpertOut:
     case kPatchProduct:
     case kLatentProduct:
+    case kAdapterIn:
+    case kAdapterOut:
     case kLogits: return rows.linear();
     case kRouter: return rows.router();
     case kDispatch: return rows.dispatch();

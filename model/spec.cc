@@ -178,7 +178,7 @@ double ModelSpec::scan_flops() const {
 // s f h; cross-attention as much again, over all tokens. Latent: 2 s for each number of its
 // matrices, 2 s r n (d + d_v). A scan: its two products and scan_flops. A mixture: the MLP of k
 // experts and of the shared one, router and shared gate 2 s h (E + 1). Patch merging 4 s h h.
-double ModelSpec::block_matmul_flops(std::int64_t seq) const {
+double ModelSpec::block_product_flops(std::int64_t seq) const {
   const double s = real(seq / token_share), h = real(hidden);
   const double mixed = real(mixed_features());
   double mlp = real(mlp_in_features()) + real(ffn);  // columns of h
@@ -189,33 +189,30 @@ double ModelSpec::block_matmul_flops(std::int64_t seq) const {
     mlp = real(experts_per_token) * mlp * narrow + shared + real(experts) +
           (expert_hidden > 0 ? 2 * real(expert_hidden) : 0);
   }
-  const double keys = real(keys_seen(seq / token_share));
-  double mixing = 0, columns = real(qkv_features()) + mixed;
-  switch (mixer) {
-    case Mixer::kAttention:
-      mixing = 4 * s * keys * mixed;
-      if (output_gate) columns += mixed;
-      break;
-    case Mixer::kLatent: {
-      const double q = real(heads * head_dim);
-      const double kv = real(heads * (head_dim - rope_dim + value_dim));
-      const double up = real(q_rank) * q + real(kv_rank) * kv;
-      columns = (q_rank > 0 ? real(q_rank) : q) + real(kv_rank + rope_dim) + mixed + up / h;
-      mixing = 2 * s * keys * (q + mixed);
-      break;
-    }
-    case Mixer::kMamba2:
-    case Mixer::kDeltaNet:
-    case Mixer::kLightning: mixing = s * scan_flops(); break;
-    case Mixer::kNone: columns = 0; break;
+  double columns = real(qkv_features()) + mixed;
+  if (mixer == Mixer::kAttention && output_gate) columns += mixed;
+  if (mixer == Mixer::kLatent) {
+    const double q = real(heads * head_dim);
+    const double kv = real(heads * (head_dim - rope_dim + value_dim));
+    const double up = real(q_rank) * q + real(kv_rank) * kv;
+    columns = (q_rank > 0 ? real(q_rank) : q) + real(kv_rank + rope_dim) + mixed + up / h;
   }
+  if (mixer == Mixer::kNone) columns = 0;
   double products = 2 * s * h * (columns + mlp);
-  if (cross_attention) {
-    products += 2 * s * h * columns;
-    mixing += 4 * s * s * mixed;
-  }
+  if (cross_attention) products += 2 * s * h * columns;
   if (entry == BlockEntry::kPatchMerging) products += 4 * s * h * h;
-  return products + mixing;
+  return products;
+}
+
+double ModelSpec::block_matmul_flops(std::int64_t seq) const {
+  const double s = real(seq / token_share), keys = real(keys_seen(seq / token_share));
+  const double mixed = real(mixed_features());
+  double mixing = 0;
+  if (mixer == Mixer::kAttention) mixing = 4 * s * keys * mixed;
+  if (mixer == Mixer::kLatent) mixing = 2 * s * keys * (real(heads * head_dim) + mixed);
+  if (scans()) mixing = s * scan_flops();
+  if (cross_attention) mixing += 4 * s * s * mixed;
+  return block_product_flops(seq) + mixing;
 }
 
 // Then logits 2·s·h·v; images: the patch product, and logits of one token.
@@ -227,6 +224,31 @@ double ModelSpec::forward_matmul_flops(std::int64_t seq) const {
   for (int k = 0; k < kinds(); ++k)
     blocks += real(blocks_of(k)) * of_kind(k).block_matmul_flops(seq);
   return blocks + logits + patches;
+}
+
+// An adapter of a product [in, out]: r (in + out).
+std::int64_t ModelSpec::trained_parameters() const {
+  if (!frozen()) return parameters();
+  std::int64_t sum = 0;
+  for (int k = 0; k < kinds(); ++k) {
+    const ModelSpec m = of_kind(k);
+    std::int64_t sides = 0;
+    if (adapter.qkv) sides += m.hidden + m.qkv_features();
+    if (adapter.projection) sides += m.mixed_features() + m.hidden;
+    if (adapter.mlp_in) sides += m.hidden + m.mlp_in_features();
+    if (adapter.mlp_out) sides += m.ffn + m.hidden;
+    sum += blocks_of(k) * adapter.rank * sides;
+  }
+  return sum;
+}
+
+double ModelSpec::training_matmul_flops(std::int64_t seq) const {
+  const double forward = forward_matmul_flops(seq);
+  if (!frozen()) return 3 * forward;
+  double weights = 2 * real(seq) * real(of_kind(last_kind()).hidden) * real(vocab);
+  for (int k = 0; k < kinds(); ++k)
+    weights += real(blocks_of(k)) * of_kind(k).block_product_flops(seq);
+  return 3 * forward - weights + 3 * 2 * real(seq) * real(trained_parameters());
 }
 
 namespace {
@@ -266,6 +288,7 @@ void add_features(base::Fingerprint& f, const ModelSpec& m) {
   add("residual scale", &ModelSpec::residual_scale), add("logit scale", &ModelSpec::logit_scale);
   add("expert bias", &ModelSpec::expert_bias), add("expert width", &ModelSpec::expert_hidden);
   for (const int kind : m.order) f.add(kind);
+  if (m.frozen()) f.add("adapter").add(m.adapter.rank).add(targets_of(m.adapter));
 }
 
 }  // namespace

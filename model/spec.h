@@ -7,6 +7,7 @@
 #include "base/config.h"
 #include "base/numbers.h"
 #include "base/result.h"
+#include "model/adapter.h"
 
 namespace orrery::model {
 
@@ -232,6 +233,9 @@ struct ModelSpec : BlockShape {
   bool class_token = false;
   bool patch_norm = false;  // norm behind the patch product
 
+  // with a rank: its products are trained, and nothing else
+  Adapter adapter = {};
+
   // T5: rows of the tables of relative position biases, one of the encoder's stack and one of the
   // decoder's, a column per head. They are counted, and held with the embedding; adding a bias to
   // scores costs nothing here and is not trained.
@@ -320,7 +324,9 @@ struct ModelSpec : BlockShape {
   /// FLOPs of a scan for one token: inside chunks of Q tokens 2 Q (G N + n P), between them 4 n P N
   /// (Mamba-2, lightning); the delta rule 8 n P N (as Megatron-Core counts).
   double scan_flops() const;
-  /// Of one block of the fields above, in the model's forward_matmul_flops(seq).
+  /// Of one block of the fields above, in the model's forward_matmul_flops(seq): of its products
+  /// with weights, and with what its mixer multiplies.
+  double block_product_flops(std::int64_t seq) const;
   double block_matmul_flops(std::int64_t seq) const;
   /// Forward matmul FLOPs of one sequence of `seq` tokens: 2mnk per product, full s² attention, LM
   /// head included, BERT's pooler not (masked-token training does not run it); of experts those
@@ -328,6 +334,13 @@ struct ModelSpec : BlockShape {
   /// decoder; windows: scores inside them; the base of MFU (MFU = 3 x this x sequences / (step time
   /// x peak)).
   double forward_matmul_flops(std::int64_t seq) const;
+  /// FLOPs of a sequence's step: 3 x forward, which is forward, gradients of inputs and gradients
+  /// of weights; less those gradients of frozen weights, and 3 x the adapters' products.
+  double training_matmul_flops(std::int64_t seq) const;
+  /// Parameters of adapters; of a model without, all.
+  std::int64_t trained_parameters() const;
+  /// All weights but adapters are.
+  bool frozen() const { return adapter.rank > 0; }
   /// Hex digest of every field but the name: plans are bound to it, and a catalog entry equals the
   /// file it was taken from.
   std::string fingerprint() const;

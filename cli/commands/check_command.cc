@@ -22,8 +22,9 @@ Result<search::CheckReport> check_one_plan(const Plan& plan, search::PlanClaim c
                                            const Options& o) {
   TRY_VOID(unpartitioned(plan));
   TRY(const PriceNames prices, price_names(o));
-  TRY(const Scene scene, make_scene(plan.model, plan.cluster, plan.hosts, prices, plan.precision,
-                                    plan.sequence, plan.world_size(), plan.device_order));
+  TRY(const Scene scene,
+      make_scene(plan.model, plan.cluster, plan.hosts, prices, plan.precision, plan.sequence,
+                 plan.world_size(), plan.device_order, plan.adapter));
   if (o.has("memory")) claim.memory_limit_bytes = memory_of(o);
   return search::check_plan(scene.cost, plan, claim);
 }

@@ -69,8 +69,11 @@ void print_answer(const search::PlanAnswer& answer, const CostModel& cost,
   const search::Candidate& best = answer.candidates.front();
   fmt::print("{}\n{}\n", describe(best.plan, cost.topology().device_count()),
              sim::to_text(best.report));
-  fmt::print("model: {}\n",
-             parameters_text(cost.model().parameters(), model::active_parameters(cost.model())));
+  const ModelSpec& model = cost.model();
+  fmt::print("model: {}{}\n", parameters_text(model.parameters(), model::active_parameters(model)),
+             model.frozen() ? fmt::format(", frozen; {} of adapters",
+                                          base::grouped(real(model.trained_parameters())))
+                            : "");
   fmt::print("memory: {}\n",
              memory_text(fullest_stage(best.plan, best.report, cost, stated_bytes)));
   fmt::print("prices: {}\n{}\n", describe_origin(cost),

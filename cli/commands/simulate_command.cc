@@ -64,6 +64,7 @@ std::vector<base::OptionSpec> strategy_options() {
 
 std::vector<base::OptionSpec> setting_options() {
   return joined({{sequence_option(), precision_option(), memory_option()},
+                 adapter_options(),
                  price_options(),
                  {output_option("trace", "FILE", "write the predicted timeline (orrery.trace/1)"),
                   json_option()}});
@@ -156,8 +157,9 @@ Result<Subject> subject_of(const Options& o) {
       o.has("dp") ? as_int(o.integer("tp") * o.integer("pp") * o.integer("cp") * o.integer("dp"))
                   : 0;
   TRY(const PriceNames prices, price_names(o));
+  TRY(const model::Adapter adapter, adapter_of(o));
   TRY(Scene scene, make_scene(o.string("model"), o.string("cluster"), o.count("hosts"), prices,
-                              precision_of(o), sequence_of(o), ranks));
+                              precision_of(o), sequence_of(o), ranks, {}, adapter));
   TRY_VOID(check_hosts(o, scene.cost.topology()));
   TRY(Plan plan, plan_from_flags(o, scene.model, scene.cost.topology()));
   return Subject{std::move(plan), std::move(scene)};
@@ -210,7 +212,9 @@ Result<int> run_table(const Options& o) {
                        .defaults = {}};
   TableDefaults& d = request.defaults;
   if (o.has("model")) {
-    TRY(d.model, model::find_model(o.string("model")));
+    TRY(ModelSpec base, model::find_model(o.string("model")));
+    TRY(const model::Adapter adapter, adapter_of(o));
+    TRY(d.model, model::with_adapter(std::move(base), adapter));
   }
   d.cluster = o.string_or("cluster", "");
   if (o.given("hosts")) d.hosts = o.integer("hosts");
@@ -228,6 +232,7 @@ Result<void> check_company(const Options& o) {
   std::vector<base::OptionSpec> stated = strategy_options();
   stated.push_back(sequence_option());
   stated.push_back(precision_option());
+  for (const base::OptionSpec& s : adapter_options()) stated.push_back(s);
   for (const base::OptionSpec& s : stated)
     if (o.given(s.name))
       return base::fail(base::make_error(kUsage, "--{} beside --plan, which states it", s.name)
@@ -266,7 +271,7 @@ Result<Jobs> jobs_of(const Options& o, const Subject& subject, const plan::Progr
     }
     TRY(const Plan plan, plan::load_plan(job.plan));
     TRY(Scene scene, make_scene(plan.model, cluster, hosts, prices, plan.precision, plan.sequence,
-                                plan.world_size(), plan.device_order));
+                                plan.world_size(), plan.device_order, plan.adapter));
     TRY(plan::Program lowered, plan::lower(plan, scene.model));
     jobs.programs.push_back(std::move(lowered));
     jobs.ready.push_back({&jobs.programs.back(), std::move(scene.cost)});

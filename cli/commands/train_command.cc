@@ -40,7 +40,8 @@ Result<int> run(const Options& options, const Invocation& invocation) {
     return refuse(ErrorCode::kInconsistent, "plan again with --precision bf16 or fp32",
                   "{} is planned and simulated; training runs in bf16 and fp32",
                   model::to_string(plan.precision));
-  TRY(const ModelSpec model, model::find_model(plan.model));
+  TRY(ModelSpec base, model::find_model(plan.model));
+  TRY(const ModelSpec model, model::with_adapter(std::move(base), plan.adapter));
   TRY_VOID(check_objective(model));
   TRY(const plan::Program program, plan::lower(plan, model));
   const bool alone = !launched_as_rank();

@@ -26,6 +26,8 @@ const std::vector<std::string>& table_columns() {
                                                  "vocab",
                                                  "experts",
                                                  "top_k",
+                                                 "lora_rank",
+                                                 "lora_targets",
                                                  "gpus",
                                                  "tp",
                                                  "pp",
@@ -198,6 +200,21 @@ void read_experts(RowReader& r, model::ModelSpec& m) {
   m.mlp_bias = false;  // experts have none
 }
 
+/// Adapters of the row, or of the options.
+void read_adapter(RowReader& r, const model::Adapter& usual, model::ModelSpec& m) {
+  const std::int64_t rank =
+      r.integer("lora_rank", {0, model::kLargestAdapter}).value_or(usual.rank);
+  const std::string targets = r.text("lora_targets");
+  const auto adapter =
+      model::adapter_of(rank, targets.empty() ? model::targets_of(usual) : targets);
+  if (!adapter)
+    return r.sink().add(base::Diagnostic(adapter.error().front()).at(r.where("lora_targets")));
+  auto adapted = model::with_adapter(m, *adapter);
+  if (!adapted)
+    return r.sink().add(base::Diagnostic(adapted.error().front()).at(r.where("lora_rank")));
+  m = *std::move(adapted);
+}
+
 /// Counts stay exact below 1e15 parameters, 1000 times the largest model ever trained.
 void check_total(RowReader& r, const model::ModelSpec& m) {
   const auto d = [](std::int64_t n) { return real(n); };
@@ -363,6 +380,7 @@ Result<TableRow> read_table_row(const base::CsvRecord& record, const TableHeader
   row.gpus = r.integer("gpus", kDegree).value_or(0);
   row.dp = r.integer("dp", kDegree).value_or(defaults.plan.dp);
   row.model = read_model(r, defaults);
+  read_adapter(r, defaults.model ? defaults.model->adapter : model::Adapter{}, row.model);
   read_strategy(r, row);
   if (r.sink().ok()) check_fit(r, row);
   return r.sink().result(std::move(row));

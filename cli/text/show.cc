@@ -181,12 +181,16 @@ std::string describe(const Plan& plan, std::int64_t devices) {
   const std::string chunks =
       plan.virtual_stages > 1 ? fmt::format(" ({} per pipeline rank)", plan.virtual_stages) : "";
   const std::string hosts = plan.hosts > 1 ? fmt::format(" × {} hosts", plan.hosts) : "";
+  const std::string adapters = plan.adapter.rank > 0
+                                   ? fmt::format(", adapters of rank {} on {}", plan.adapter.rank,
+                                                 model::targets_of(plan.adapter))
+                                   : "";
   std::string text =
-      fmt::format("{} on {}{}, {} ranks{}: {} stage{}{}, {} micro-batch{} of {}{}, {}\n",
+      fmt::format("{} on {}{}, {} ranks{}: {} stage{}{}, {} micro-batch{} of {}{}, {}{}\n",
                   plan.model, plan.cluster, hosts, plan.world_size(), idle, plan.stages.size(),
                   plan.stages.size() == 1 ? "" : "s", chunks, plan.micro_batches,
                   plan.micro_batches == 1 ? "" : "es", micro_batch_text(plan),
-                  schedule_text(plan, ", "), model::to_string(plan.precision));
+                  schedule_text(plan, ", "), model::to_string(plan.precision), adapters);
   for (std::size_t s = 0; s < plan.stages.size();) {
     std::size_t end = s + 1;
     while (end < plan.stages.size() && plan.stages[end] == plan.stages[s]) ++end;

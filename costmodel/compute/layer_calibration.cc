@@ -108,6 +108,8 @@ CalibratedPart calibrated_part(model::SegmentKind kind) {
     case kLatentAttention:
     case kScan:
     case kLatentProduct:
+    case kAdapterIn:
+    case kAdapterOut:
     case kPatchProduct: return kBlock;
     case kSlice:
     case kZeroGradient:

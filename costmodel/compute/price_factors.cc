@@ -18,6 +18,8 @@ WorkKind work_kind(SegmentKind kind) {
     case kExpertIn:
     case kExpertOut:
     case kLatentProduct:
+    case kAdapterIn:
+    case kAdapterOut:
     case kLogits: return WorkKind::kProduct;
     case kAttention:
     case kLatentAttention:

@@ -53,7 +53,7 @@ int kernels(const SegmentShape& s, Phase phase) {
     case kSoftmax: return 1;
     case kResidual: return 2;
     case kEmbedding:
-    case kPositionAdd: return 4;
+    case kPositionAdd: return phase == kB ? 0 : 4;
     case kLossMax: return 2;
     case kLossSum: return 8;
     case kLoss: return 6;

@@ -54,6 +54,11 @@ class Interpreter {
   /// part (the last stage's, one per data-parallel share); nothing elsewhere.
   [[nodiscard]] double loss_part() const;
 
+  /// What this rank holds between steps. @pre the buffer is persistent.
+  [[nodiscard]] const at::Tensor& persistent(plan::BufferId buffer, std::int64_t layer) const {
+    return tensors_[instances_.at({buffer, 0}, layer, 0)];
+  }
+
   /// Of the last recorded step; times from its beginning.
   [[nodiscard]] const std::vector<plan::Span>& spans() const { return spans_; }
   [[nodiscard]] const std::vector<plan::MemorySample>& memory() const { return memory_; }

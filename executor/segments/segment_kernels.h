@@ -30,6 +30,7 @@ inline void launched(const char* fault) { TORCH_CHECK(fault == nullptr, fault); 
 
 using Kernel = void(const SegmentShape&, Phase, Operands&, SegmentContext&);
 Kernel embedding, position_add, norm, linear, residual, activation;
+Kernel adapter_in, adapter_out;
 Kernel head_norm, latent_attention;
 Kernel attention, attention_split, attention_block, attention_merge;
 Kernel bias, norm_sums, norm_apply, scores, softmax, values;

@@ -48,7 +48,7 @@ struct Segment {
 constexpr Segment kSegments[] = {
     {SegmentKind::kLoadTokens, kForward, nullptr},
     {SegmentKind::kLoadTargets, kForward, nullptr},
-    {SegmentKind::kEmbedding, kNotB, kernels::embedding},
+    {SegmentKind::kEmbedding, kEvery, kernels::embedding},
     {SegmentKind::kPositionAdd, kNotB, kernels::position_add},
     {SegmentKind::kNorm, kEvery, kernels::norm},
     {SegmentKind::kQkv, kEvery, kernels::linear},
@@ -74,6 +74,8 @@ constexpr Segment kSegments[] = {
     {SegmentKind::kHeadNorm, kEvery & ~bit(Phase::kG), kernels::head_norm},
     {SegmentKind::kLatentAttention, kForward | bit(Phase::kB), kernels::latent_attention},
     {SegmentKind::kLatentProduct, kEvery, kernels::linear},
+    {SegmentKind::kAdapterIn, kNotG, kernels::adapter_in},
+    {SegmentKind::kAdapterOut, kNotG, kernels::adapter_out},
     {SegmentKind::kSlice, kForward, kernels::slice},
     {SegmentKind::kZeroGradient, kEvery, kernels::zero_gradient},
     {SegmentKind::kAccumulate, kEvery, kernels::accumulate},

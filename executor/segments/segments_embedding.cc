@@ -72,6 +72,7 @@ void look_up(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& co
 
 /// Times `scale` (Gemma's sqrt(h), Granite's multiplier).
 void embedding(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
+  if (phase == Phase::kB) return;  // of a frozen table
   if (s.scale != 1 && phase != Phase::kF) o.reads[0] = o.reads[0].mul(s.scale);
   look_up(s, phase, o, context);
   if (s.scale != 1 && phase == Phase::kF) o.writes[0].tensor.mul_(s.scale);

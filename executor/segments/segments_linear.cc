@@ -64,6 +64,49 @@ void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
   }
 }
 
+namespace {
+
+/// gradient += factor d^T x, of a matrix [out, in].
+void add_product_gradient(const SegmentShape& s, Operands& o, const at::Tensor& d,
+                          const at::Tensor& x, double factor) {
+  at::Tensor gradient = o.gradients[0].view({s.out, s.in});
+  if (s.dtype == model::DType::kBFloat16)
+    gradient.add_(at::mm(d.t(), x), factor);
+  else
+    at::addmm_out(gradient, gradient, d.t(), x, 1, factor);
+}
+
+}  // namespace
+
+/// t = x A^T,  dx += dt A,  dA += dt^T x.
+void adapter_in(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
+  const at::Tensor a = o.weights[0].view({s.out, s.in});
+  if (phase == Phase::kF) {
+    at::Tensor t = rows_of(o.writes[0].make());
+    at::mm_out(t, rows_of(o.reads[0]), a.t());
+    return;
+  }
+  const at::Tensor dt = rows_of(o.reads[0]);
+  if (has_weight_gradient(phase)) add_product_gradient(s, o, dt, rows_of(o.reads[1]), 1);
+  at::Tensor dx = rows_of(o.updates[0]);
+  at::addmm_out(dx, dx, dt, a);
+}
+
+/// y += scale t B^T,  dt = scale dy B,  dB += scale dy^T t.
+void adapter_out(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
+  const at::Tensor b = o.weights[0].view({s.out, s.in});
+  if (phase == Phase::kF) {
+    at::Tensor y = rows_of(o.updates[0]);
+    at::addmm_out(y, y, rows_of(o.reads[0]), b.t(), 1, s.scale);
+    return;
+  }
+  const at::Tensor dy = rows_of(o.reads[0]);
+  if (has_weight_gradient(phase)) add_product_gradient(s, o, dy, rows_of(o.reads[1]), s.scale);
+  at::Tensor dt = rows_of(o.writes[0].make());
+  at::mm_out(dt, dy, b);
+  dt.mul_(s.scale);
+}
+
 void residual(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
   if (phase == Phase::kF) {
     at::Tensor& y = o.writes[0].make();

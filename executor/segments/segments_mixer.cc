@@ -95,7 +95,7 @@ ScoreTerms score_terms(const SegmentShape& s, Operands& o, Phase phase,
   ScoreTerms terms;
   if (s.sinks) {
     terms.sinks = as_float(o.weights[0]);
-    if (phase != Phase::kF) terms.sink_gradients = o.gradients[0];
+    if (has_weight_gradient(phase)) terms.sink_gradients = o.gradients[0];
   }
   if (s.alibi == 0) return terms;
   const std::int64_t first = (context.local_rank / s.part_stride) % s.parts * s.heads;
@@ -138,7 +138,7 @@ AttentionGradients explicit_backward(const SegmentShape& s, const AttentionInput
     b.rows(dq).copy_(at::matmul(ds, b.keys(k)));
     b.keys(dk).add_(at::matmul(ds.transpose(-1, -2), b.rows(q)));
   }
-  if (terms.sinks.defined()) {
+  if (terms.sink_gradients.defined()) {
     const at::Tensor share = terms.sinks.view({1, -1, 1}).sub(out.lse).exp_();
     terms.sink_gradients.sub_(share.mul(delta.squeeze(-1)).sum(at::IntArrayRef{0, 2}));
   }
@@ -174,10 +174,9 @@ void head_norm(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&)
       continue;
     }
     at::Tensor dy = as_float(normed_part(s, o.reads[0], keys));
-    if (s.bias) {
+    if (s.bias && has_weight_gradient(phase))
       o.gradients[at].add_(dy.mul(y).sum(at::IntArrayRef{0, 1, 2}).view_as(o.gradients[at]));
-      dy = dy.mul(as_float(o.weights[at]));
-    }
+    if (s.bias) dy = dy.mul(as_float(o.weights[at]));
     const at::Tensor mean = dy.mul(y).mean(-1, true);
     to.copy_(dy.sub(y.mul_(mean)).mul_(rstd).reshape(to.sizes()));
   }

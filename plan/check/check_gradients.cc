@@ -20,6 +20,8 @@
 ///                                  over tokens (sequence parallelism), or over heads
 ///                                  (Parameter::partial)
 ///
+/// Frozen units have neither gradients nor updates.
+///
 /// Persistent gradients start *stale*: what the previous step left there.
 
 #include <algorithm>
@@ -107,6 +109,7 @@ class Algebra {
         l.gradients.push_back({.stale = s.persistent[i], .value = {}});
       }
       if (!s.persistent[i] || decl.category != BufferCategory::kParameter || !decl.unit) continue;
+      if (program_.units[*decl.unit].frozen) continue;
       layered_[decl.unit->raw()] = s.instances[i].layer >= 0;
       if (!l.updates.emplace(std::pair(*decl.unit, s.instances[i].layer), 0).second) continue;
       const std::vector<Parameter>& parameters = program_.units[*decl.unit].parameters;
@@ -167,6 +170,8 @@ class Algebra {
   }
 
   void contribute(ClassIndex c, std::size_t i, const Op& op) {
+    if (program_.units[*op.unit].frozen)
+      fault(kContributionRepeated, c, i, "{} contributes to frozen weights", steps_[c].describe(i));
     Gradient* g = gradient(c, i, *op.gradients);
     if (!g) return;
     const OpInstance& o = steps_[c].ops[i];

@@ -54,6 +54,8 @@ bool is_layer_work(model::SegmentKind kind) {
     case kLatentAttention:
     case kScan:
     case kLatentProduct:
+    case kAdapterIn:
+    case kAdapterOut:
     case kPool: break;
   }
   return true;

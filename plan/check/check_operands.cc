@@ -38,6 +38,23 @@ Operands product(const SegmentShape& s, Phase phase, std::int64_t matrix, bool f
   return o;
 }
 
+Operands embedding(const SegmentShape& s, Phase phase) {
+  const std::int64_t t = s.token_count(), x = t * s.in;
+  if (phase == kF) return {.reads = {t}, .writes = {x}, .views = {s.out * s.in}};
+  if (phase == kB) return {.reads = {x}};  // of a frozen table
+  return {.reads = {x, t}, .views = {s.out * s.in}};
+}
+
+/// t = x A', y += t B'.
+Operands adapter(const SegmentShape& s, Phase phase) {
+  const std::int64_t in = s.token_count() * s.in, out = s.token_count() * s.out;
+  Operands o{.reads = {in}, .views = {s.out * s.in}};
+  if (phase != kF) o.reads = {out, in};
+  const bool updates = (s.kind == kAdapterOut) == (phase == kF);
+  (updates ? o.updates : o.writes) = {phase == kF ? out : in};
+  return o;
+}
+
 Operands norm(const SegmentShape& s, Phase phase) {
   const std::int64_t t = s.token_count(), x = t * s.in;
   const std::size_t parts = s.norm == model::NormKind::kLayerNorm ? 2 : 1;
@@ -210,11 +227,9 @@ std::optional<Operands> expected(const SegmentShape& s, const Op& op) {
   switch (s.kind) {
     case kLoadTokens:
     case kLoadTargets: return Operands{.writes = {t}};
-    case kEmbedding: {
-      const Elements table{s.out * s.in};
-      return either({.reads = {t}, .writes = {x}, .views = table},
-                    {.reads = {x, t}, .views = table});
-    }
+    case kAdapterIn:
+    case kAdapterOut: return adapter(s, phase);
+    case kEmbedding: return embedding(s, phase);
     case kPositionAdd:
     case kZeroGradient:
     case kAdamW: return std::nullopt;

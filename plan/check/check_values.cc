@@ -1,9 +1,10 @@
 /// What a buffer holds on one rank: the whole value, or a share that a collective must complete
 /// before anyone may read it.
 ///
-///   partial sum      product split over its input (projection, MLP output), table lookup of a
-///                    vocabulary shard; gradient of the input of a product split over its output
-///                    (QKV, MLP input, logits)
+///   partial sum      product split over its input (projection, MLP output, adapters of both),
+///   table
+///                    lookup of a vocabulary shard; gradient of the input of a product split over
+///                    its output (QKV, MLP input, logits)
 ///   partial maximum  row maximum over a vocabulary shard; its sum of exponentials: partial sum
 ///   partial keys     attention over one of several blocks of keys, until all are merged
 ///   slices           AdamW on this rank's slice of a whole parameter, until they are gathered:
@@ -160,7 +161,7 @@ class Values {
 
   /// A block of a ring covers the keys of one step.
   void block(const Op& op, const SegmentShape& shape) {
-    if (shape.token_parts == 1) return;
+    if (op.phase != kF || shape.token_parts == 1) return;
     mark_writes(op, Holds::kPartialKeys);
     for (const BufferRef& ref : op.writes)
       covered_[step_.instance_of(at_, ref)] = {shape.token_parts, {shape.ring_step}};
@@ -259,9 +260,7 @@ class Values {
       case kLogits:
         if (!forward && split(op)) mark_writes(op, Holds::kPartialSum);
         break;
-      case kAttentionBlock:
-        if (forward) block(op, shape);
-        break;
+      case kAttentionBlock: block(op, shape); break;
       case kLossMax:
       case kLossSum:
         if (shape.out < shape.vocab)
@@ -297,8 +296,19 @@ class Values {
       case kScan:
       case kLatentProduct:
       case kPool: break;
+      case kAdapterIn:
+      case kAdapterOut: adapter(op, shape); break;
       case kLatentAttention: rotated_key(op, shape); break;
     }
+  }
+
+  /// Of a matrix that is split over its input t is a sum, of one split over its output dt is.
+  void adapter(const Op& op, const SegmentShape& shape) {
+    if ((op.phase == kF) != (shape.kind == kAdapterIn) || !split(op)) return;
+    const std::vector<Parameter>& all = program_.units[*op.unit].parameters;
+    for (const ParameterView& view : op.views)
+      if (all[as_index(view.parameters.front())].shard_dim >= 0)
+        mark_writes(op, Holds::kPartialSum);
   }
 
   /// Dispatch and combine keep what is partial; experts' last products make it. Where their rows

@@ -56,6 +56,11 @@ base::Result<ExportedPlan> export_plan(Framework framework, const Plan& plan,
                                        const ExportRequest& request) {
   if (base::Diagnostics faults = validate(plan, request.model); !faults.empty())
     return base::fail(std::move(faults));
+  if (plan.adapter.rank > 0)
+    return base::fail(base::make_error(base::ErrorCode::kUnsupported,
+                                       "the files written here say nothing of low-rank adapters")
+                          .with_hint("export a plan without --lora-rank, and set adapters in the "
+                                     "framework"));
   if (is_partitioned(plan))
     return base::fail(base::make_error(base::ErrorCode::kUnsupported,
                                        "no framework runs layers partitioned in space and time")

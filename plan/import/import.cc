@@ -8,6 +8,7 @@ Plan plan_for(const ImportTarget& target) {
   Plan plan;
   plan.model = target.model.name;
   plan.model_fingerprint = target.model.fingerprint();
+  plan.adapter = target.model.adapter;
   plan.cluster = target.cluster;
   plan.hosts = target.hosts;
   return plan;

@@ -14,6 +14,7 @@ std::int64_t elements_of(const Parameter& p) {
 }
 
 BufferRefs UnitState::persistent() const {
+  if (!gradient.valid()) return {{parameter}};
   BufferRefs all{{parameter}, {gradient}, {moment1}, {moment2}};
   if (master.valid()) all.push_back({master});
   return all;
@@ -148,12 +149,15 @@ UnitState Builder::unit(const std::string& name, Parameters parameters,
   LayerStrategy strategy = layer_strategy;
   strategy.recompute = Recompute::kNone;
   strategy.tensor_pieces = 1;
+  const bool frozen = model_.frozen() && name != kAdapters;
+  if (frozen && effective_zero(strategy) < 3) strategy.zero = strategy.shard = 0;
   const std::string key =
       (scope == Scope::kLayer ? prefix() : "") + name + " [" + strategy_tag(strategy) + "]";
   if (const auto found = units_.find(key); found != units_.end()) return found->second;
   ParameterUnit u;
   u.name = key;
   u.strategy = strategy;
+  u.frozen = frozen;
   for (Parameter& p : parameters) {
     p.offset = u.elements;
     u.elements += elements_of(p);
@@ -193,6 +197,7 @@ UnitState Builder::unit(const std::string& name, Parameters parameters, const Se
 
 UnitState Builder::add_unit(ParameterUnit u, Scope scope) {
   const std::string key = u.name;
+  const bool frozen = u.frozen;
   const LayerStrategy strategy = u.strategy;
   const int zero = effective_zero(strategy);
   const std::int64_t padded = u.padded,
@@ -212,10 +217,12 @@ UnitState Builder::add_unit(ParameterUnit u, Scope scope) {
   };
   const bool full_gradient = zero < 2 || !reduces_parts(strategy, context_.micro_batches);
   s.parameter = state("parameter", BufferCategory::kParameter, zero == 3 ? shard : padded, dtype());
-  s.gradient = state("gradient", BufferCategory::kGradient, full_gradient ? padded : shard);
-  s.moment1 = state("moment 1", BufferCategory::kOptimizer, shard);
-  s.moment2 = state("moment 2", BufferCategory::kOptimizer, shard);
-  if (context_.precision != model::Precision::kFloat32)
+  if (!frozen) {
+    s.gradient = state("gradient", BufferCategory::kGradient, full_gradient ? padded : shard);
+    s.moment1 = state("moment 1", BufferCategory::kOptimizer, shard);
+    s.moment2 = state("moment 2", BufferCategory::kOptimizer, shard);
+  }
+  if (!frozen && context_.precision != model::Precision::kFloat32)
     s.master = state("master", BufferCategory::kOptimizer, shard);
   std::int64_t quantised = 0;
   for (const Parameter& p : program_.units[s.unit].parameters)
@@ -233,7 +240,7 @@ UnitUse Builder::use(const UnitState& state, const std::string& user) {
   w.weights_forward = w.weights_backward = {state.parameter};
   w.gradient = {state.gradient};
   w.gathered = effective_zero(u.strategy) == 3;
-  w.parts = reduces_parts(u.strategy, context_.micro_batches);
+  w.parts = !u.frozen && reduces_parts(u.strategy, context_.micro_batches);
   const auto temporary = [&](const char* what, BufferCategory category, model::DType type) {
     return BufferRef{buffer({.name = what + (" of " + u.name) + " in " + user,
                              .category = category,
@@ -301,7 +308,7 @@ Op with_weights(Op op, const UnitUse& use, Views views) {
 Op with_gradient(Op op, const UnitUse& use, Views views) {
   op.unit = use.state.unit;
   op.views = std::move(views);
-  op.gradients = use.gradient;
+  if (use.state.gradient.valid()) op.gradients = use.gradient;
   return op;
 }
 
@@ -403,6 +410,7 @@ Ops zero_part_ops(Builder& b, const UnitUse& use) {
 }
 
 Ops zero_gradient_ops(Builder& b, const UnitState& state) {
+  if (!state.gradient.valid()) return {};
   const BufferRef gradient{state.gradient};
   return {compute(b, "zero(gradient)", flat(b, kZeroGradient, b.decl(gradient).elements()), kF, {},
                   {}, {gradient})};
@@ -410,6 +418,7 @@ Ops zero_gradient_ops(Builder& b, const UnitState& state) {
 
 Ops sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements) {
   const ParameterUnit& unit = b.unit(use);
+  if (unit.frozen) return {};
   Ops ops;
   if (replicated_elements > 0) {
     ops.push_back(
@@ -449,6 +458,7 @@ Ops sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements) {
 
 Ops update_ops(Builder& b, const UnitUse& use) {
   const ParameterUnit& unit = b.unit(use);
+  if (unit.frozen) return {};
   BufferRefs updates = use.state.persistent();
   const BufferRef gradient = updates[1];
   updates.erase(updates.begin() + 1);
@@ -469,7 +479,7 @@ Ops update_ops(Builder& b, const UnitUse& use) {
 Ops gather_updated_ops(Builder& b, const UnitUse& use) {
   const ParameterUnit& unit = b.unit(use);
   const int zero = effective_zero(unit.strategy);
-  if (zero == 0 || zero == 3) return {};
+  if (unit.frozen || zero == 0 || zero == 3) return {};
   return {collective(b, Collective::kAllGather, "parameters", replica_stream(unit),
                      unit.shard_group, {use.state.parameter})};
 }

@@ -22,6 +22,9 @@ using Parameters = std::vector<Parameter>;
 using Extents = std::vector<std::int64_t>;
 using Names = std::initializer_list<const char*>;
 
+/// The name of the units that are trained where all others are frozen.
+inline constexpr std::string_view kAdapters = "adapters";
+
 /// How activations lie between blocks on the ranks of a stage: sequences split over dp, their
 /// tokens over cp, those again over tp when sequence_parallel. Rank r has
 ///   tensor index  (r / tensor_stride) % tp,
@@ -83,8 +86,9 @@ inline bool reduces_parts(const LayerStrategy& s, std::int64_t micro_batches) {
 struct UnitState {
   UnitId unit;
   Scope scope = Scope::kLayer;
-  BufferId parameter, gradient, moment1, moment2;
-  BufferId master;  // of bf16; else invalid
+  BufferId parameter;
+  BufferId gradient, moment1, moment2;  // of what is trained; else invalid
+  BufferId master;                      // of bf16; else invalid
   BufferId copies;  // quantised, by rows and by columns, of weights that are not gathered; or none
   BufferRefs persistent() const;  // without copies
 };
@@ -95,7 +99,7 @@ struct UnitUse {
   UnitState state;
   BufferRef weights_forward, weights_backward, gradient;
   bool gathered = false, parts = false;
-  // gathered and reduced beside the one product that uses it (lower_slices.cc), not for the whole
+  // gathered and reduced beside the one product that uses it (block_units.cc), not for the whole
   // layer
   bool sliced = false;
   // false: another layer of this stage declares, zeroes, synchronises and updates the state
@@ -228,7 +232,7 @@ class Builder {
 Op compute(Builder& b, std::string name, const SegmentShape& shape, Phase phase, BufferRefs reads,
            BufferRefs writes, BufferRefs updates = {});
 /// Adds the weights of `use` to an operation, those of its phase; backward phases also get the
-/// gradient. Only gradient: the phase reads no weight.
+/// gradient, of weights that are trained. Only gradient: the phase reads no weight.
 Op with_weights(Op op, const UnitUse& use, Views views);
 Op with_gradient(Op op, const UnitUse& use, Views views);
 /// `to` += `what`. A sum has one phase, wherever it stands.

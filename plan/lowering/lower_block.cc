@@ -7,41 +7,6 @@
 
 namespace orrery::plan {
 
-BufferRef TensorPart::wide(const std::string& name, std::int64_t columns, model::DType dtype) {
-  return b_.local(name, l_, {b_.sequences(l_), b_.tokens(full_), columns}, dtype);
-}
-std::string Piece::of_name(std::string name) const {
-  return of == 1 ? name : fmt::format("{} {}/{}", name, index + 1, of);
-}
-Op Piece::of_op(Op op) const {
-  op.pieces = of;
-  op.piece = index;
-  return op;
-}
-BufferRef TensorPart::whole(const std::string& what, BufferRef x, Piece piece) {
-  if (!l_.sequence_parallel) return x;
-  const BufferDecl& part = b_.decl(x);
-  return b_.local(piece.of_name(what + " whole"), l_,
-                  {b_.sequences(l_), b_.tokens(full_) / piece.of, part.shape.back()}, part.dtype);
-}
-BufferRef TensorPart::gathered(const std::string& what, BufferRef x, Ops& ops, Piece piece) {
-  const BufferRef all = whole(what, x, piece);
-  if (l_.sequence_parallel)
-    ops.push_back(piece.of_op(collective(b_, Collective::kAllGather, piece.of_name(what),
-                                         Stream::kTensor, b_.tensor_group(l_), x, all, 1)));
-  return all;
-}
-void TensorPart::reduced(const std::string& what, BufferRef x, Ops& ops, Piece piece) {
-  if (l_.sequence_parallel) {
-    ops.push_back(
-        piece.of_op(collective(b_, Collective::kReduceScatter, piece.of_name(what), Stream::kTensor,
-                               b_.tensor_group(l_), whole(what, x, piece), x, 1)));
-    if (piece.index > 0) std::swap(ops.back().writes, ops.back().updates);
-  } else if (s_.tp > 1) {
-    ops.push_back(all_reduce(b_, what, Stream::kTensor, b_.tensor_group(l_), x));
-  }
-}
-
 namespace {
 
 /// Emits one block. Names follow the table of model/segment.h.
@@ -59,6 +24,7 @@ class Block : TensorPart {
       : TensorPart(b, strategy), units_(block_units(b, strategy)), start_(b, strategy, use(0)) {
     if (m_.cross_attention) cross_.emplace(b_, s_, use(0));
     if (m_.experts > 0) experts_.emplace(b_, s_, use(1), units_.all.back());
+    if (m_.frozen()) adapters_.emplace(b_, s_, units_.all[units_.adapters]);
     x_ = start_.x();
     x_next_ = b_.stream(l_, 1);
     dx_ = start_.dx();
@@ -116,6 +82,7 @@ class Block : TensorPart {
       }
       return false;
     };
+    freeze(b_, r_);
     insert_replays(f_, r_, replay, [&](const BufferRef& w) {
       const UnitUse& u = *std::ranges::find_if(
           units_.all, [&w](const UnitUse& x) { return x.weights_forward == w; });
@@ -267,6 +234,9 @@ class Block : TensorPart {
       for (std::size_t i = 0; i < all.size(); ++i)
         product(all[i], phase, reads, out[i], ops, piece);
     }
+    if (!adapters_) return;
+    const BufferRef x = kept.empty() ? BufferRef{} : kept.front();
+    adapters_->gathered_side(all.front().product, phase, in, x, out.front(), ops);
   }
   /// Partial sums, added up over products that read one of `reads` each, which become `out`.
   /// `input`: gathered in forward, one of the operands. A piece is scattered behind the product
@@ -275,7 +245,16 @@ class Block : TensorPart {
                         const BufferRefs& reads, const char* input, BufferRef in, const char* what,
                         BufferRef out, Ops& ops) {
     const std::vector<Piece> all = pieces();
-    if (phase == kBG && all.size() > 1) return bulk(products, reads, input, in, what, out, ops);
+    if (phase == kBG && all.size() > 1)
+      bulk(products, reads, input, in, what, out, ops);
+    else
+      in_pieces(all, products, phase, reads, input, in, what, out, ops);
+    if (adapters_)
+      adapters_->reduced_side(products.front().product, phase, reads.front(), in, out, ops);
+  }
+  void in_pieces(const std::vector<Piece>& all, const std::vector<ProductSpec>& products,
+                 Phase phase, const BufferRefs& reads, const char* input, BufferRef in,
+                 const char* what, BufferRef out, Ops& ops) {
     for (std::size_t i = 0; i < all.size(); ++i) {
       const BufferRef to = whole(what, out, all[i]);
       for (std::size_t k = 0; k < products.size(); ++k) {
@@ -487,6 +466,7 @@ class Block : TensorPart {
   BufferRefs u_;  // of each product into the MLP
   AttentionPart attention_;
   std::optional<ExpertMlp> experts_;  // the MLP of a mixture
+  std::optional<Adapters> adapters_;
   Ops f_, r_;
 };
 

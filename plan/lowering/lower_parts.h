@@ -21,6 +21,14 @@ struct LayerPair {
 /// their BG: they give nothing to fill a bubble with.
 void split_backward(Builder& b, LayerPair& pair);
 
+/// Segments y = x W' of one matrix (or one an expert), whose gradients of weights and of inputs are
+/// operations apart.
+bool is_product(SegmentKind kind);
+/// Takes the gradients of frozen weights out of a backward: what makes nothing else goes; what
+/// makes gradients of inputs too makes them alone (BG becomes B, and a product reads no input);
+/// what was gathered for those that went is not.
+void freeze(Builder& b, Ops& ops);
+
 LayerPair block_pair(Builder& b, const LayerStrategy& strategy);
 
 /// The products of a block that slices split.
@@ -36,10 +44,10 @@ inline constexpr std::size_t kProducts = 4;
 ///   g slices                    a unit for each slice of a sharded product, S/g of its S bytes;
 ///                               the rest (norms, biases of sums) as above
 ///
-/// and that of the experts, last.
+/// that of adapters, if any (then all others are frozen), and that of the experts, last.
 struct BlockUnits {
   UnitUses all;
-  std::size_t attention = 0, mlp = 0;  // in `all`
+  std::size_t attention = 0, mlp = 0, adapters = 0;  // in `all`
   std::array<std::size_t, kProducts> first_slice{};
   std::array<int, kProducts> slices{1, 1, 1, 1};
   const UnitUse& of(Product p, int slice) const;
@@ -55,6 +63,7 @@ void gather_slices(Builder& b, const UnitUses& units, Ops& ops);
 void reduce_slices(Builder& b, const UnitUses& units, Ops& ops);
 
 Parameters block_parameters(const ModelSpec& model, int tp);
+Parameters adapter_parameters(const ModelSpec& model, int tp);
 
 /// What stands between the QKV product and the output projection of a block, forward (qkv -> o) and
 /// backward (do -> dqkv), without frees.
@@ -117,6 +126,39 @@ class TensorPart {
   const ModelSpec& m_;
   LayerStrategy s_;
   Layout l_, full_;
+};
+
+/// Low-rank adapters (model/adapter.h) beside the products of a block, on a tensor rank:
+///
+///   column-parallel W   A whole, B split as W's output. t = x A on the layout's tokens, gathered
+///                       as x is; dt is a partial sum, completed as dx is
+///   row-parallel W      A split as W's input, B whole. t = x A is a partial sum, completed as y
+///   is;
+///                       dt on the layout's tokens, gathered as dy is
+///
+/// What travels has r features. What is whole (A of the first, B of the second) is as a norm's
+/// gain: with sequence parallelism its gradient is a partial sum over the tensor group.
+class Adapters : TensorPart {
+ public:
+  /// `use`: the unit of adapter_parameters().
+  Adapters(Builder& b, const LayerStrategy& strategy, const UnitUse& use);
+  /// Behind products of what was gathered, forward of column-parallel W and backward of
+  /// row-parallel: `in` (x or dy) is on the layout's tokens, `out` (y or dx) is updated. x: of the
+  /// backward.
+  void gathered_side(Product p, Phase phase, BufferRef in, BufferRef x, BufferRef out, Ops& ops);
+  /// Behind sums of products, the other two: `out` is on the layout's tokens.
+  void reduced_side(Product p, Phase phase, BufferRef from, BufferRef x, BufferRef out, Ops& ops);
+
+ private:
+  bool has(Product p) const;
+  std::string named(Product p, const char* what) const;
+  BufferRef narrow(Product p, const char* what);
+  /// t = x A;  dx += dt A'. The second: y += t B;  dt = dy B'.
+  void first(Product p, Phase phase, const Layout& l, BufferRefs reads, BufferRef to, Ops& ops);
+  void second(Product p, Phase phase, const Layout& l, BufferRefs reads, BufferRef to, Ops& ops);
+  ParameterView columns(Product p) const;
+
+  UnitUse use_;
 };
 
 /// The MLP of a block in a mixture of experts (GShard, arXiv 2006.16668; Switch, arXiv 2101.03961;

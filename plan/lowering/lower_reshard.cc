@@ -4,6 +4,41 @@
 
 namespace orrery::plan {
 
+BufferRef TensorPart::wide(const std::string& name, std::int64_t columns, model::DType dtype) {
+  return b_.local(name, l_, {b_.sequences(l_), b_.tokens(full_), columns}, dtype);
+}
+std::string Piece::of_name(std::string name) const {
+  return of == 1 ? name : fmt::format("{} {}/{}", name, index + 1, of);
+}
+Op Piece::of_op(Op op) const {
+  op.pieces = of;
+  op.piece = index;
+  return op;
+}
+BufferRef TensorPart::whole(const std::string& what, BufferRef x, Piece piece) {
+  if (!l_.sequence_parallel) return x;
+  const BufferDecl& part = b_.decl(x);
+  return b_.local(piece.of_name(what + " whole"), l_,
+                  {b_.sequences(l_), b_.tokens(full_) / piece.of, part.shape.back()}, part.dtype);
+}
+BufferRef TensorPart::gathered(const std::string& what, BufferRef x, Ops& ops, Piece piece) {
+  const BufferRef all = whole(what, x, piece);
+  if (l_.sequence_parallel)
+    ops.push_back(piece.of_op(collective(b_, Collective::kAllGather, piece.of_name(what),
+                                         Stream::kTensor, b_.tensor_group(l_), x, all, 1)));
+  return all;
+}
+void TensorPart::reduced(const std::string& what, BufferRef x, Ops& ops, Piece piece) {
+  if (l_.sequence_parallel) {
+    ops.push_back(
+        piece.of_op(collective(b_, Collective::kReduceScatter, piece.of_name(what), Stream::kTensor,
+                               b_.tensor_group(l_), whole(what, x, piece), x, 1)));
+    if (piece.index > 0) std::swap(ops.back().writes, ops.back().updates);
+  } else if (s_.tp > 1) {
+    ops.push_back(all_reduce(b_, what, Stream::kTensor, b_.tensor_group(l_), x));
+  }
+}
+
 namespace {
 
 /// Carries one tensor [b, s, hidden] from layout to layout. What a rank holds is stated by its

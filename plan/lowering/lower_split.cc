@@ -7,7 +7,7 @@ namespace orrery::plan {
 
 namespace {
 
-bool is_product(SegmentKind kind) {
+bool is_block_product(SegmentKind kind) {
   return kind == kQkv || kind == kProjection || kind == kMlpIn || kind == kMlpOut ||
          kind == kExpertIn || kind == kExpertOut;
 }
@@ -21,6 +21,10 @@ Op* last_reader(Ops& ops, const BufferRef& r) {
 
 }  // namespace
 
+bool is_product(SegmentKind kind) {
+  return is_block_product(kind) || kind == kLatentProduct || kind == kLogits;
+}
+
 void split_backward(Builder& b, LayerPair& pair) {
   for (Op& op : pair.backward) {
     for (const BufferRef& r : op.updates)
@@ -28,7 +32,7 @@ void split_backward(Builder& b, LayerPair& pair) {
                    "'{}' changes what a weight gradient is to read", op.name);
     const bool apart = op.phase == kG;
     if (op.kind != OpKind::kCompute || !(apart || op.phase == kBG) ||
-        !is_product(b.program().segments[op.segment].kind))
+        !is_block_product(b.program().segments[op.segment].kind))
       continue;
     if (apart) {
       pair.weight.push_back(op);
@@ -49,7 +53,7 @@ void split_backward(Builder& b, LayerPair& pair) {
   }
   std::erase_if(pair.backward, [&](const Op& op) {
     return op.kind == OpKind::kCompute && op.phase == kG &&
-           is_product(b.program().segments[op.segment].kind);
+           is_block_product(b.program().segments[op.segment].kind);
   });
   for (Op& op : pair.backward)
     std::erase_if(op.frees, [&](const BufferRef& r) {

@@ -108,9 +108,9 @@ LayerTemplates lower_embedding_weights(const ModelSpec& model, const LayerStrate
   return lower_alone("embedding", model, context, [&](Builder& b) {
     const UnitUses units = embedding_units(b, vocabulary);
     // Tables have no gradient to hand on; a norm behind them (BERT, Swin) does.
-    LayerPair pair = readers(units, model.post_norm || model.patch_norm || model.embedding_norm
-                                        ? UnitUses{units.back()}
-                                        : UnitUses{});
+    const bool normed = model.post_norm || model.patch_norm || model.embedding_norm;
+    LayerPair pair =
+        readers(units, normed && !model.frozen() ? UnitUses{units.back()} : UnitUses{});
     if (model.relative_buckets > 0) pair.forward.pop_back();  // read by nothing
     return pair;
   });

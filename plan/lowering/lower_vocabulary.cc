@@ -300,6 +300,9 @@ LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
                      pair);
   }
   look_up_backward(b, l, "embedding", learned ? positions(b, l, e, pair) : d, ids, pair);
+  if (b.model().frozen())
+    pair.backward = {
+        compute(b, "end of gradients", vocabulary_shape(b, kEmbedding, l), kB, {d}, {})};
   zero_parts(b, pair.units, pair.backward);
   keep_alive(b, pair, kept);
   return pair;
@@ -383,6 +386,7 @@ LayerPair head_pair(Builder& b, const LayerStrategy& v) {
   if (l.tp > 1) f.push_back(all_reduce(b, "da", Stream::kTensor, b.tensor_group(l), d_pooled));
   if (pools) f.push_back(compute(b, "pool", pool, kB, {d_pooled}, {da}));
   if (norm) f.push_back(norm->backward(da, x, dx));
+  freeze(b, f);
   keep_alive(b, pair, {dx});
   return pair;
 }

@@ -138,6 +138,7 @@ struct Plan {
   // Of a cluster with several kinds of device: ranks count hosts with devices of the first model
   // first, and so on (topologies/device_order.h); empty: hosts in the cluster's order.
   std::vector<std::string> device_order = {};
+  model::Adapter adapter = {};  // that of its model
 
   [[nodiscard]] int pipeline_degree() const { return as_int(stages.size()) / virtual_stages; }
   [[nodiscard]] int devices_per_stage() const { return vocabulary.ranks(); }

@@ -110,6 +110,15 @@ Stage read_stage(const base::Node& node, std::size_t index, base::ErrorSink& sin
   return stage;
 }
 
+model::Adapter read_adapter(const base::Node& node, base::ErrorSink& sink) {
+  base::Reader r(node, "adapter", sink);
+  const std::int64_t rank = r.required_int("rank", {1, model::kLargestAdapter});
+  base::Result<model::Adapter> adapter = model::adapter_of(rank, r.required_string("targets"));
+  if (!adapter) sink.add(std::move(adapter.error().front()).at(r.span("targets")));
+  r.finish();
+  return adapter.value_or(model::Adapter{});
+}
+
 }  // namespace
 
 Json to_json(const Plan& plan) {
@@ -142,6 +151,8 @@ Json to_json(const Plan& plan) {
                {"stages", std::move(stages)}};
   if (p.virtual_stages != 1) json["virtual_stages"] = p.virtual_stages;
   if (!p.device_order.empty()) json["device_order"] = p.device_order;
+  if (p.adapter.rank > 0)
+    json["adapter"] = {{"rank", p.adapter.rank}, {"targets", model::targets_of(p.adapter)}};
   return json;
 }
 
@@ -166,6 +177,7 @@ base::Result<Plan> read_plan(const base::Node& root) {
   p.schedule = r.required_enum("schedule", names_up_to(Schedule::kZeroBubbleH1));
   p.virtual_stages = as_int(r.optional_int("virtual_stages", {1, kMaxWorldSize}).value_or(1));
   p.prefetch_depth = as_int(r.required_int("prefetch_depth", {0, 1024}));
+  if (const auto adapter = r.optional_object("adapter")) p.adapter = read_adapter(*adapter, sink);
   for (const base::Node& name : r.optional_list("device_order").value_or(std::vector<base::Node>{}))
     p.device_order.push_back(sink.take(name.as_string()));
   p.vocabulary = read_strategy(r.required_object("vocabulary"), "vocabulary", sink);

@@ -39,6 +39,10 @@ class PlanValidator {
         base::make_error(code, format, std::forward<Args>(args)...).with_hint(std::move(hint)));
   }
 
+  static std::string describe(const model::Adapter& a) {
+    if (a.rank == 0) return "no adapters";
+    return fmt::format("adapters of rank {} on {}", a.rank, model::targets_of(a));
+  }
   void check_range(std::string_view field, std::int64_t value, std::int64_t min, std::int64_t max) {
     if (value >= min && value <= max) return;
     fault(kOutOfRange, fmt::format("{} lies between {} and {}", field, min, max), "{} is {}", field,
@@ -73,6 +77,10 @@ class PlanValidator {
   }
 
   void check_model() {
+    if (plan_.adapter != model_.adapter)
+      fault(kInconsistent, "a plan is of one fine-tuning: plan again with other --lora options",
+            "the plan has {}, model '{}' has {}", describe(plan_.adapter), model_.name,
+            describe(model_.adapter));
     if (plan_.model_fingerprint == model_.fingerprint()) return;
     fault(kInconsistent,
           fmt::format("plan again with --model {}, or use the model of the plan", model_.name),
@@ -283,6 +291,8 @@ class PlanValidator {
   /// @pre degrees in range, else their faults are said already.
   void check_partition(const std::string& field, const LayerRun& run) {
     if (!faults_.empty()) return;
+    if (model_.frozen())
+      fault(kUnsupported, "use a strategy", "{} has a partition, with low-rank adapters", field);
     if (run.strategy != LayerStrategy{.dp = plan_.devices_per_stage()})
       fault(kInconsistent, "a partition stands in place of a strategy",
             "{} has a partition, and the strategy {}", field, to_string(run.strategy));
@@ -356,6 +366,7 @@ class PlanValidator {
     }
     check_slices(field, s);
     check_kind(field, s);
+    check_adapters(field, s);
     const std::int64_t devices = devices_of(plan_.vocabulary);
     if (devices_of(s) != devices) {
       fault(kInconsistent,
@@ -387,6 +398,14 @@ class PlanValidator {
                         to_string(model_.family)),
             "{} chooses operators or slices", field);
     }
+  }
+
+  /// Beside adapters.
+  void check_adapters(const std::string& field, const LayerStrategy& s) {
+    if (!model_.frozen()) return;
+    if (s.recompute == Recompute::kOperator)
+      fault(kUnsupported, "use recompute none, selective or full",
+            "{}.recompute is operator, with low-rank adapters", field);
   }
 
   /// Every sharded product is cut into equal slices of its contraction.

@@ -137,6 +137,7 @@ class ProgramDigest {
     add_each(u.name, u.parameters, u.elements, u.padded, u.strategy, u.data_group, u.shard_group,
              u.replica_group, u.tensor_group);
     if (u.partitioned()) add(u.partition);
+    if (u.frozen) add(u.frozen);
   }
   void add(const ParameterView& v) { add_each(v.offset, v.shape, v.parameters); }
   void add(const Leg& l) { add_each(l.send, l.peer_offset, l.buffer); }

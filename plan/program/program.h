@@ -116,7 +116,8 @@ struct Parameter {
   int slices = 1, slice = 0;
   std::int64_t offset = 0;  // elements from the start of the flat local storage
   Init init = Init::kNormal;
-  // replicated, and each tensor rank's gradient is of its own heads alone: a partial sum
+  // replicated, and each tensor rank's gradient is of its own heads alone: a partial
+  // sum
   bool partial = false;
   bool decay = true;       // AdamW weight decay applies (matrices only)
   bool quantised = false;  // of a product that multiplies below the compute type, where one does
@@ -143,6 +144,8 @@ struct ParameterUnit {
   GroupId shard_group;    // size strategy.shard_ranks(), stride of the data group
   GroupId replica_group;  // size of the data group / size of the shard group, across
   GroupId tensor_group;   // size tp, stride 1
+  // never trained: neither gradients nor optimizer states, nothing is reduced
+  bool frozen = false;
   // of a partitioned operator: a rank owns the slices that its place in the stage, as a device,
   // has when the forward starts; the data group splits what gradients are sums over
   Sequence partition = {};

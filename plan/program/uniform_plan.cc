@@ -95,6 +95,7 @@ base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string
   Plan plan;
   plan.model = model.name;
   plan.model_fingerprint = model.fingerprint();
+  plan.adapter = model.adapter;
   plan.cluster = cluster;
   plan.hosts = hosts;
   plan.precision = options.precision;

@@ -448,6 +448,7 @@ plan::Plan StageModel::frame(const PlanProblem& problem) const {
   plan::Plan plan;
   plan.model = cost_.model().name;
   plan.model_fingerprint = model_fingerprint_;
+  plan.adapter = cost_.model().adapter;
   plan.hosts = as_int(cost_.topology().hosts());
   plan.precision = cost_.options().precision;
   plan.sequence = cost_.options().sequence;

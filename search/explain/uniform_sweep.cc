@@ -249,6 +249,7 @@ class Sweep {
     plan::Plan plan;
     plan.model = cost_.model().name;
     plan.model_fingerprint = cost_.model().fingerprint();
+    plan.adapter = cost_.model().adapter;
     plan.cluster = request_.cluster;
     plan.hosts = as_int(cost_.topology().hosts());
     plan.precision = cost_.options().precision;

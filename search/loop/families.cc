@@ -29,10 +29,9 @@ Refusal refuse_stages(const model::ModelSpec& model, const Space& space, int sta
 }
 
 double seconds_at_peak(const costmodel::CostModel& cost, std::int64_t global_batch) {
-  constexpr double kPasses = 3;  // forward, and twice as much backward
   const double flops =
-      real(global_batch) * cost.model().forward_matmul_flops(cost.options().sequence);
-  return kPasses * flops / (cost.peak().raw() * real(cost.topology().device_count()));
+      real(global_batch) * cost.model().training_matmul_flops(cost.options().sequence);
+  return flops / (cost.peak().raw() * real(cost.topology().device_count()));
 }
 
 Families::Families(const costmodel::CostModel& cost, const PlanRequest& request, Solvers& solvers)

@@ -307,6 +307,10 @@ StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space,
       }
     }
   }
+  if (model.frozen())  // plan::validate refuses them beside adapters
+    std::erase_if(tree.leaves, [](const plan::LayerStrategy& s) {
+      return s.recompute == plan::Recompute::kOperator;
+    });
   return tree;
 }
 

@@ -67,7 +67,7 @@ StageReport stage_report(const plan::Program& program, const PreparedClass& k,
   return s;
 }
 
-/// Shares of the step, averages over ranks, and rates. MFU = 3 x forward matmul FLOPs of the batch
+/// Shares of the step, averages over ranks, and rates. MFU = the batch's training_matmul_flops
 /// / (step x peak x ranks).
 void add_totals(const plan::Program& program, const costmodel::CostModel& cost,
                 const FinishedStep& finished, SimReport& report) {
@@ -76,7 +76,7 @@ void add_totals(const plan::Program& program, const costmodel::CostModel& cost,
   const auto batch = real(program.global_batch);
   report.samples_per_s = batch / step_s;
   report.tokens_per_s = batch * real(program.sequence) / step_s;
-  report.mfu = 3.0 * program.spec.forward_matmul_flops(program.sequence) * batch /
+  report.mfu = program.spec.training_matmul_flops(program.sequence) * batch /
                (step_s * cost.peak(program.world_size).raw() * program.world_size);
   report.ranks = program.world_size;
   report.model_flops_per_s_rank = report.mfu * cost.peak(program.world_size).raw();

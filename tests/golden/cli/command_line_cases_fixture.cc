@@ -283,6 +283,13 @@ std::vector<Case> plans() {
       {"plan_profile",
        "plan --model llama-2-7b --cluster dgx-a100 --profile llama2-7b-a100-8gpu --memory 36GiB "
        "--global-batch 64 --sequence-length 2048 --top 3 --json"},
+      {"plan_adapters",
+       "plan --model llama-3-70b --cluster dgx-h100 --global-batch 32 --sequence-length 4096 "
+       "--lora-rank 16 --check"},
+      {"adapters_of_experts",
+       "simulate --model mixtral-8x7b --cluster dgx-h100 --lora-rank 8 --lora-targets mlp"},
+      {"adapters_unknown_target",
+       "simulate --model gpt2 --cluster dgx-h100 --lora-rank 8 --lora-targets q_proj"},
       {"plan_target",
        "plan --model llama-2-7b --cluster dgx-a100 --sequence-length 2048 --target megatron --fix "
        "tp=2,recompute=none --top 2"},

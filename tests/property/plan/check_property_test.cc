@@ -32,6 +32,13 @@ TEST(CheckProperty, EveryLoweredProgramOfAnEncoderIsCorrect) {
                         [](std::uint64_t seed) { expect_no_faults(random_encoder_plan(seed)); }));
 }
 
+TEST(CheckProperty, EveryLoweredProgramOfAdaptersIsCorrect) {
+  ASSERT_TRUE(rc::check("zero faults", [](std::uint64_t seed, std::uint64_t other) {
+    expect_no_faults(random_adapter_plan(seed));
+    expect_no_faults(quantised(random_adapter_plan(seed), other));
+  }));
+}
+
 TEST(CheckProperty, NoOperationCanBeLeftOutOrRepeated) {
   ASSERT_TRUE(rc::check("caught", [](std::uint64_t seed) {
     expect_operation_matters(random_plan(seed), is_idempotent);

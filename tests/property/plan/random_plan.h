@@ -193,4 +193,21 @@ inline RandomPlan random_encoder_plan(std::uint64_t seed, std::int64_t max_devic
   return r;
 }
 
+/// The same with low-rank adapters on some products, all else frozen.
+inline RandomPlan random_adapter_plan(std::uint64_t seed, std::int64_t max_devices_per_stage = 8) {
+  RandomPlan r = random_plan(seed, max_devices_per_stage);
+  const std::uint64_t some = 1 + seed % 15;
+  r.model.adapter = {1 + static_cast<std::int64_t>(seed % 5), (some & 1) != 0, (some & 2) != 0,
+                     (some & 4) != 0, (some & 8) != 0};
+  for (Stage& stage : r.plan.stages) {
+    for (LayerRun& run : stage.runs) {
+      if (run.strategy.recompute == Recompute::kOperator)
+        run.strategy.recompute = Recompute::kSelective;
+    }
+  }
+  r.plan.adapter = r.model.adapter;
+  r.plan.model_fingerprint = r.model.fingerprint();
+  return r;
+}
+
 }  // namespace orrery::plan

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <string>
 
+#include "base/check.h"
 #include "base/fingerprint.h"
+#include "base/numbers.h"
 #include "sim/report/step_report.h"
 #include "sim/step/fused_program.h"
 #include "sim/step/interpreter.h"
@@ -21,6 +23,42 @@ std::string fingerprint_of(const plan::Program& program, const Outcome& outcome)
     add_times(out, f);
   }
   return f.hex();
+}
+
+/// A step that was run for its times alone.
+struct TimedStep {
+  FusedProgram fused;  // what `step` points into
+  PreparedStep step;
+  Outcome outcome;
+};
+base::Result<TimedStep> timed_step(const plan::Program& program, const costmodel::CostModel& cost,
+                                   std::int64_t cutoff_ps) {
+  TRY_VOID(check_fits(program, cost));
+  const std::int64_t slowdown = std::max<std::int64_t>(cost.overlap_slowdown_ppm(), 1'000'000);
+  const bool fuses = cost.overlaps() && slowdown == 1'000'000;
+  TimedStep timed{fuses ? fuse(program) : without_frees(program), {}, {}};
+  kernel::EventQueue queue;
+  FlowNetwork network(cost.topology(), slowdown, queue, Interpreter::kFlowEvent);
+  TRY(timed.step, prepare(timed.fused, cost, network));
+  Interpreter interpreter(
+      timed.step, network, queue,
+      {.overlaps = cost.overlaps(), .slowdown_ppm = slowdown, .cutoff_ps = cutoff_ps});
+  TRY(timed.outcome, interpreter.run());
+  return timed;
+}
+
+/// From the first backward of a rank until that of `later` micro-batches later.
+std::int64_t period_ps(const std::vector<plan::OpInstance>& ops,
+                       const std::vector<std::int64_t>& start_ps, std::int64_t later) {
+  const auto first = std::ranges::find_if(ops, [](const plan::OpInstance& o) {
+    return o.op->kind == plan::OpKind::kCompute && o.op->phase != plan::Phase::kF;
+  });
+  const auto again = std::find_if(first, ops.end(), [&](const plan::OpInstance& o) {
+    return o.op == first->op && o.layer == first->layer &&
+           o.micro_batch == first->micro_batch + later;
+  });
+  ORRERY_CHECK(again != ops.end(), "no backward {} micro-batches later", later);
+  return start_ps[as_index(again - ops.begin())] - start_ps[as_index(first - ops.begin())];
 }
 
 }  // namespace
@@ -52,21 +90,22 @@ base::Result<SimReport> simulate(const plan::Program& program, const costmodel::
 base::Result<std::optional<std::int64_t>> simulated_step_ps(const plan::Program& program,
                                                             const costmodel::CostModel& cost,
                                                             std::int64_t cutoff_ps) {
-  TRY_VOID(check_fits(program, cost));
-  const std::int64_t slowdown = std::max<std::int64_t>(cost.overlap_slowdown_ppm(), 1'000'000);
-  const bool fuses = cost.overlaps() && slowdown == 1'000'000;
-  FusedProgram fused;
-  if (fuses) fused = fuse(program);
-  kernel::EventQueue queue;
-  FlowNetwork network(cost.topology(), slowdown, queue, Interpreter::kFlowEvent);
-  TRY(const PreparedStep step,
-      fuses ? prepare(fused, cost, network) : prepare(program, cost, network));
-  Interpreter interpreter(
-      step, network, queue,
-      {.overlaps = cost.overlaps(), .slowdown_ppm = slowdown, .cutoff_ps = cutoff_ps});
-  TRY(const Outcome outcome, interpreter.run());
-  if (outcome.cut_off || outcome.step_ps > cutoff_ps) return std::nullopt;
-  return outcome.step_ps;
+  TRY(const TimedStep timed, timed_step(program, cost, cutoff_ps));
+  if (timed.outcome.cut_off || timed.outcome.step_ps > cutoff_ps) return std::nullopt;
+  return timed.outcome.step_ps;
+}
+
+base::Result<std::int64_t> extrapolated_step_ps(const plan::Program& program,
+                                                const costmodel::CostModel& cost,
+                                                std::int64_t micro_batches) {
+  const std::int64_t ranks = as_int(program.classes.size()), more = micro_batches - 2 * ranks;
+  ORRERY_CHECK(program.micro_batches == 2 * ranks && more >= 0, "{} micro-batches on {} ranks",
+               program.micro_batches, ranks);
+  constexpr auto kNever = std::numeric_limits<std::int64_t>::max();
+  TRY(const TimedStep timed, timed_step(program, cost, kNever));
+  const std::int64_t period = period_ps(timed.step.classes.back().expansion.ops,
+                                        timed.outcome.classes.back().start_ps, ranks);
+  return timed.outcome.step_ps + mul_div_up(period, more, ranks);
 }
 
 }  // namespace orrery::sim

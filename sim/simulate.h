@@ -23,4 +23,12 @@ base::Result<std::optional<std::int64_t>> simulated_step_ps(
     const plan::Program& program, const costmodel::CostModel& cost,
     std::int64_t cutoff_ps = std::numeric_limits<std::int64_t>::max());
 
+/// About what simulated_step_ps() says of a step of more micro-batches, from `program`, the same
+/// step of 2 p of them on p pipeline ranks: from then on p more take as long as, on the last rank,
+/// from the first backward until that of p micro-batches later. @pre 1F1B or interleaved; no rank
+/// is slower than the last. Errors: as simulate().
+base::Result<std::int64_t> extrapolated_step_ps(const plan::Program& program,
+                                                const costmodel::CostModel& cost,
+                                                std::int64_t micro_batches);
+
 }  // namespace orrery::sim

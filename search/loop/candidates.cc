@@ -59,6 +59,26 @@ std::int64_t first_error_ppm(const costmodel::CostModel& cost) {
   return cost.overlap_slowdown_ppm() > kMillion ? kSlowedErrorPpm : kExpectedErrorPpm;
 }
 
+/// Whether a step of few micro-batches says how long it takes, in half the time or less: all ranks
+/// of a pipeline are alike, but that the last may have more to do.
+bool looks_ahead(const plan::Plan& plan, const costmodel::CostModel& cost) {
+  const int p = plan.pipeline_degree();
+  if (plan.schedule != plan::Schedule::k1F1B && plan.schedule != plan::Schedule::kInterleaved)
+    return false;
+  if (plan.micro_batches < 4 * std::int64_t{p}) return false;
+  if (p == 1) return true;
+  if (cost.mixed() || cost.model().kinds() > 1) return false;
+  std::vector<int> layers(as_index(p), 0);
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    const plan::Stage& stage = plan.stages[i];
+    if (stage.runs.size() > 1 ||
+        stage.runs.front().strategy != plan.stages.front().runs.front().strategy)
+      return false;
+    layers[i % layers.size()] += stage.layers();
+  }
+  return std::ranges::max(layers) == layers.back();
+}
+
 }  // namespace
 
 Contest::Contest(const costmodel::CostModel& cost, std::int64_t known_ps)
@@ -74,53 +94,68 @@ Contest::Frame Contest::frame_of(const plan::Plan& plan) {
 }
 
 bool Contest::may_win(const Finalist& finalist) const {
-  const auto known = std::ranges::find(excess_ppm_, frame_of(finalist.plan),
-                                       &decltype(excess_ppm_)::value_type::first);
+  const auto known = std::ranges::find(excess_, frame_of(finalist.plan), &Excess::frame);
   std::int64_t error_ppm = error_ppm_;
-  if (known != excess_ppm_.end()) error_ppm = std::min(error_ppm, known->second + kFrameErrorPpm);
+  if (known != excess_.end()) error_ppm = std::min(error_ppm, known->ppm + kFrameErrorPpm);
   return finalist.expected_ps - finalist.expected_ps / kMillion * error_ppm < best_ps();
 }
 
-void Contest::learn(const Finalist& finalist, std::int64_t least_ps) {
+void Contest::learn(const Finalist& finalist, std::int64_t least_ps, bool bound) {
   const std::int64_t ppm =
       std::max<std::int64_t>(0, (finalist.expected_ps - least_ps) / (least_ps / kMillion + 1));
-  const Frame frame = frame_of(finalist.plan);
-  const auto known =
-      std::ranges::find(excess_ppm_, frame, &decltype(excess_ppm_)::value_type::first);
-  if (known == excess_ppm_.end())
-    excess_ppm_.emplace_back(frame, ppm);
-  else
-    known->second = std::max(known->second, ppm);
+  if (!bound) error_ppm_ = std::max(error_ppm_, ppm * 3 / 2);
+  const Excess now{frame_of(finalist.plan), ppm, bound};
+  const auto known = std::ranges::find(excess_, now.frame, &Excess::frame);
+  if (known == excess_.end())
+    excess_.push_back(now);
+  else if (known->bound == bound)
+    known->ppm = bound ? std::min(known->ppm, ppm) : std::max(known->ppm, ppm);
+  else if (known->bound)
+    *known = now;
 }
 
-bool Contest::entered(const plan::Plan& plan) const {
-  return std::ranges::find(entered_, plan) != entered_.end();
+bool Contest::keep(const Finalist& finalist, std::int64_t step_ps) {
+  if (step_ps >= fastest_ps_) return false;
+  fastest_ps_ = step_ps;
+  fastest_ = finalist;
+  report_.reset();
+  return true;
 }
 
-base::Result<void> Contest::enter(const Finalist& finalist, bool in_full) {
-  entered_.push_back(finalist.plan);
+base::Result<void> Contest::simulate(const Finalist& finalist, bool in_full) {
   TRY(const plan::Program program, plan::lower(finalist.plan, cost_.model()));
   ticks_ += ticks_of(program);
   if (in_full) {
     TRY(sim::SimReport report, sim::simulate(program, cost_));
-    learn(finalist, report.step_time_ps);
+    learn(finalist, report.step_time_ps, false);
     if (keep(finalist, report.step_time_ps)) report_ = std::move(report);
     return {};
   }
-  TRY(const std::optional<std::int64_t> step_ps, sim::simulated_step_ps(program, cost_, best_ps()));
-  learn(finalist, step_ps.value_or(best_ps()));
-  if (step_ps && keep(finalist, *step_ps)) report_.reset();
+  const std::int64_t cutoff = fastest_ps_ == kNever && looks_.empty() ? kNever : best_ps();
+  TRY(const std::optional<std::int64_t> step_ps, sim::simulated_step_ps(program, cost_, cutoff));
+  learn(finalist, step_ps.value_or(cutoff), !step_ps);
+  if (step_ps) keep(finalist, *step_ps);
   return {};
 }
 
-/// True: it is the fastest.
-bool Contest::keep(const Finalist& finalist, std::int64_t step_ps) {
-  const std::int64_t excess = finalist.expected_ps - step_ps;
-  error_ppm_ = std::max(error_ppm_, excess / (step_ps / kMillion + 1) * 3 / 2);
-  if (step_ps >= fastest_ps_) return false;
-  fastest_ps_ = step_ps;
-  fastest_ = finalist;
-  return true;
+base::Result<void> Contest::look_ahead(const Finalist& finalist) {
+  plan::Plan few = finalist.plan;
+  few.micro_batches = 2 * few.pipeline_degree();
+  few.global_batch = few.global_batch / finalist.plan.micro_batches * few.micro_batches;
+  TRY(const plan::Program program, plan::lower(few, cost_.model()));
+  ticks_ += ticks_of(program);
+  TRY(const std::int64_t step_ps,
+      sim::extrapolated_step_ps(program, cost_, finalist.plan.micro_batches));
+  learn(finalist, step_ps, false);
+  looks_.push_back({finalist, step_ps});
+  looked_ps_ = std::min(looked_ps_, step_ps + step_ps / kMillion * kLookErrorPpm);
+  return {};
+}
+
+base::Result<void> Contest::look(const Finalist& finalist) {
+  seen_.push_back(finalist.plan);
+  if (looks_ahead(finalist.plan, cost_)) return look_ahead(finalist);
+  return simulate(finalist, false);
 }
 
 base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
@@ -128,10 +163,25 @@ base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
   bool in_full = true;
   for (const Finalist& f : finalists) {
     if (!may_win(f.expected_ps) || ticks_ > kContestTicks) break;
-    if (!may_win(f) || entered(f.plan)) continue;
-    TRY_VOID(enter(f, in_full));
+    if (!may_win(f) || std::ranges::find(seen_, f.plan) != seen_.end()) continue;
+    if (in_full && !looks_ahead(f.plan, cost_)) {
+      seen_.push_back(f.plan);
+      TRY_VOID(simulate(f, true));
+    } else {
+      TRY_VOID(look(f));
+    }
     in_full = false;
   }
+  std::ranges::stable_sort(looks_, {}, &Look::step_ps);
+  looked_ps_ = kNever;
+  in_full = true;
+  for (const Look& look : looks_) {
+    const std::int64_t least_ps = look.step_ps - look.step_ps / kMillion * kLookErrorPpm;
+    if (fastest_ps_ < kNever && (least_ps >= best_ps() || ticks_ > kContestTicks)) break;
+    TRY_VOID(simulate(look.finalist, in_full));
+    in_full = false;
+  }
+  looks_.clear();
   return {};
 }
 

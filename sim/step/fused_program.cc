@@ -136,4 +136,12 @@ class Fusion {
 
 FusedProgram fuse(plan::Program program) { return Fusion(std::move(program)).run(); }
 
+FusedProgram without_frees(plan::Program program) {
+  for (plan::Template& t : program.templates)
+    for (Op& op : t.ops) op.frees.clear();
+  FusedProgram f{std::move(program), 0, {}};
+  f.first_run = as_u32(f.program.segments.size());
+  return f;
+}
+
 }  // namespace orrery::sim

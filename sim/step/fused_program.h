@@ -35,5 +35,7 @@ struct FusedProgram {
 };
 
 FusedProgram fuse(plan::Program program);
+/// Without runs: of any communication.
+FusedProgram without_frees(plan::Program program);
 
 }  // namespace orrery::sim

@@ -1,0 +1,84 @@
+/// A step of few micro-batches says how long one of many takes.
+#include <gtest/gtest.h>
+
+#include "base/numbers.h"
+#include "model/spec.h"
+#include "plan/lowering/lower.h"
+#include "sim/simulate.h"
+#include "topologies/topology.h"
+
+namespace orrery::sim {
+namespace {
+
+using plan::Schedule;
+
+constexpr std::int64_t kSequence = 4096;
+
+/// As Megatron-Core on H100: overlap slows computing, tensor collectives run in pieces.
+costmodel::CostModel cost_on(std::uint32_t hosts) {
+  model::Profile profile;
+  profile.name = "overlap";
+  profile.overlap_slowdown = 1.1;
+  return costmodel::CostModel::make(model::find_model("llama-2-7b").value(),
+                                    topologies::catalog_topology("dgx-h100", hosts).value(),
+                                    profile, {model::Precision::kBFloat16, kSequence})
+      .value();
+}
+
+plan::Program program_of(const costmodel::CostModel& cost, plan::UniformOptions options,
+                         std::int64_t micro_batches) {
+  options.global_batch = options.dp * micro_batches;
+  options.sequence = kSequence;
+  options.uneven_stages = true;
+  const plan::Plan plan = plan::uniform_plan(cost.model(), "dgx-h100", 1, options).value();
+  return plan::lower(plan, cost.model()).value();
+}
+
+std::vector<plan::UniformOptions> shapes() {
+  return {{.tp = 2, .pp = 1, .dp = 4, .zero = 3, .sequence_parallel = true, .tensor_pieces = 4},
+          {.tp = 1, .pp = 1, .dp = 8, .zero = 2},
+          {.tp = 2, .pp = 2, .dp = 2, .zero = 1},
+          {.tp = 2, .pp = 4, .dp = 1},
+          {.tp = 1,
+           .pp = 4,
+           .dp = 2,
+           .zero = 1,
+           .schedule = Schedule::kInterleaved,
+           .virtual_stages = 4},
+          {.tp = 2,
+           .pp = 2,
+           .dp = 2,
+           .zero = 3,
+           .sequence_parallel = true,
+           .grad_reduce = plan::GradReduce::kMicroBatch,
+           .tensor_pieces = 4,
+           .schedule = Schedule::kInterleaved,
+           .virtual_stages = 5}};
+}
+
+TEST(ExtrapolatedStep, OfNoMoreMicroBatchesIsTheStep) {
+  const costmodel::CostModel cost = cost_on(1);
+  for (const plan::UniformOptions& shape : shapes()) {
+    const plan::Program few = program_of(cost, shape, 2 * shape.pp);
+    EXPECT_EQ(extrapolated_step_ps(few, cost, 2 * shape.pp).value(),
+              simulated_step_ps(few, cost).value());
+  }
+}
+
+TEST(ExtrapolatedStep, OfManyMicroBatchesIsAboutTheirStep) {
+  constexpr double kError = 5e-4;  // search::kLookErrorPpm
+  const costmodel::CostModel cost = cost_on(1);
+  for (const plan::UniformOptions& shape : shapes()) {
+    const plan::Program few = program_of(cost, shape, 2 * shape.pp);
+    for (const std::int64_t times : {4, 7}) {
+      const double whole =
+          real(simulated_step_ps(program_of(cost, shape, times * shape.pp), cost).value().value());
+      EXPECT_NEAR(real(extrapolated_step_ps(few, cost, times * shape.pp).value()), whole,
+                  kError * whole)
+          << "pp" << shape.pp << " times " << times;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace orrery::sim

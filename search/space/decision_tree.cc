@@ -307,10 +307,14 @@ StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space,
       }
     }
   }
-  if (model.frozen())  // plan::validate refuses them beside adapters
-    std::erase_if(tree.leaves, [](const plan::LayerStrategy& s) {
-      return s.recompute == plan::Recompute::kOperator;
-    });
+  if (!model.frozen()) return tree;
+  const std::size_t cut = std::erase_if(tree.leaves, [](const plan::LayerStrategy& s) {
+    return s.recompute == plan::Recompute::kOperator;
+  });
+  if (cut > 0 && tree.leaves.empty())
+    tree.pruned.insert(tree.pruned.begin(),
+                       {"recompute=operator", "low-rank adapters are not recomputed by operator",
+                        Reason::kUnsupported});
   return tree;
 }
 

@@ -35,12 +35,7 @@ std::int64_t measured_transient(CountingAllocator& allocator, const Bench& bench
   return transient;
 }
 
-class Transients : public ::testing::TestWithParam<const char*> {};
-
-TEST_P(Transients, AreThoseThatSizesState) {
-  const char* name = GetParam();
-  model::ModelSpec model = *model::find_model(name);
-  if (model.family == model::Family::kLlama) model.kv_heads = 2;
+void expect_stated(const model::ModelSpec& model, const char* name) {
   CountingAllocator& allocator = install_cpu_allocator();
   for (const int tp : {1, 2}) {
     plan::UniformOptions o{.tp = tp,
@@ -74,6 +69,18 @@ TEST_P(Transients, AreThoseThatSizesState) {
     }
   }
 }
+
+class Transients : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Transients, AreThoseThatSizesState) {
+  const char* name = GetParam();
+  model::ModelSpec model = *model::find_model(name);
+  if (model.family == model::Family::kLlama) model.kv_heads = 2;
+  expect_stated(model, name);
+  model.adapter.rank = 8;
+  expect_stated(model, name);
+}
+
 // fp32: in bf16 oneDNN makes reordered copies that depend on the processor.
 INSTANTIATE_TEST_SUITE_P(Models, Transients, ::testing::Values("gpt2-tiny", "llama-tiny"));
 

@@ -79,6 +79,13 @@ bool looks_ahead(const plan::Plan& plan, const costmodel::CostModel& cost) {
   return std::ranges::max(layers) == layers.back();
 }
 
+plan::Plan few_micro_batches(plan::Plan plan) {
+  const std::int64_t few = 2 * std::int64_t{plan.pipeline_degree()};
+  plan.global_batch = plan.global_batch / plan.micro_batches * few;
+  plan.micro_batches = few;
+  return plan;
+}
+
 }  // namespace
 
 Contest::Contest(const costmodel::CostModel& cost, std::int64_t known_ps)
@@ -139,10 +146,7 @@ base::Result<void> Contest::simulate(const Finalist& finalist, bool in_full) {
 }
 
 base::Result<void> Contest::look_ahead(const Finalist& finalist) {
-  plan::Plan few = finalist.plan;
-  few.micro_batches = 2 * few.pipeline_degree();
-  few.global_batch = few.global_batch / finalist.plan.micro_batches * few.micro_batches;
-  TRY(const plan::Program program, plan::lower(few, cost_.model()));
+  TRY(const plan::Program program, plan::lower(few_micro_batches(finalist.plan), cost_.model()));
   ticks_ += ticks_of(program);
   TRY(const std::int64_t step_ps,
       sim::extrapolated_step_ps(program, cost_, finalist.plan.micro_batches));
@@ -152,10 +156,10 @@ base::Result<void> Contest::look_ahead(const Finalist& finalist) {
   return {};
 }
 
-base::Result<void> Contest::look(const Finalist& finalist) {
+base::Result<void> Contest::look(const Finalist& finalist, bool in_full) {
   seen_.push_back(finalist.plan);
   if (looks_ahead(finalist.plan, cost_)) return look_ahead(finalist);
-  return simulate(finalist, false);
+  return simulate(finalist, in_full);
 }
 
 base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
@@ -164,12 +168,7 @@ base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
   for (const Finalist& f : finalists) {
     if (!may_win(f.expected_ps) || ticks_ > kContestTicks) break;
     if (!may_win(f) || std::ranges::find(seen_, f.plan) != seen_.end()) continue;
-    if (in_full && !looks_ahead(f.plan, cost_)) {
-      seen_.push_back(f.plan);
-      TRY_VOID(simulate(f, true));
-    } else {
-      TRY_VOID(look(f));
-    }
+    TRY_VOID(look(f, in_full));
     in_full = false;
   }
   std::ranges::stable_sort(looks_, {}, &Look::step_ps);
@@ -183,6 +182,20 @@ base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
   }
   looks_.clear();
   return {};
+}
+
+base::Result<std::int64_t> about_step_ps(const costmodel::CostModel& cost,
+                                         const Finalist& finalist) {
+  constexpr std::int64_t kManyTicks = 1'000'000;
+  const std::int64_t m = finalist.plan.micro_batches;
+  TRY(const plan::Program program, plan::lower(finalist.plan, cost.model()));
+  if (ticks_of(program) > kManyTicks) {
+    if (!looks_ahead(finalist.plan, cost)) return finalist.expected_ps;
+    TRY(const plan::Program few, plan::lower(few_micro_batches(finalist.plan), cost.model()));
+    return sim::extrapolated_step_ps(few, cost, m);
+  }
+  TRY(const std::optional<std::int64_t> step_ps, sim::simulated_step_ps(program, cost));
+  return *step_ps;
 }
 
 base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,

@@ -87,7 +87,7 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
                                  const std::vector<Finalist>& finalists, PlanAnswer& answer) {
   const costmodel::CostModel& cost = stages.costs().cost();
   Contest contest(cost, request.known.step_ps);
-  TRY_VOID(contest.look(*std::ranges::min_element(finalists, {}, &Finalist::expected_ps)));
+  TRY_VOID(contest.look(*std::ranges::min_element(finalists, {}, &Finalist::expected_ps), true));
   std::vector<Finalist> all = uniform_plans(stages, request, contest);
   all.insert(all.begin(), finalists.begin(), finalists.end());
   TRY_VOID(contest.enter_all(all));

@@ -27,10 +27,10 @@ base::Result<std::optional<Relaxation>> attempt(const costmodel::CostModel& cost
   StageModel stages(costs, request.space, request.global_batch, budget);
   TRY(const LoopResult loops, search_best_first(stages, request, kQuickly));
   if (loops.finalists.empty()) return std::nullopt;
-  TRY(const Evaluated evaluated, evaluate(cost, loops.finalists, 1));
-  const std::int64_t peak = std::ranges::max(loops.finalists.front().stage_peak_bytes);
-  return Relaxation{std::move(change), cost.reserved_bytes(peak),
-                    evaluated.candidates.front().report.step_time_ps};
+  const Finalist& best = loops.finalists.front();
+  TRY(const std::int64_t step_ps, about_step_ps(cost, best));
+  return Relaxation{std::move(change), cost.reserved_bytes(std::ranges::max(best.stage_peak_bytes)),
+                    step_ps};
 }
 
 /// The least memory that some plan needs, with the time of the best plan there.
@@ -46,9 +46,8 @@ base::Result<Relaxation> more_memory(const costmodel::CostModel& cost, const Pla
     best->memory_bytes = needed;
     return *best;
   }
-  const auto evaluated = evaluate(cost, {loops.smallest}, 1);  // may be too long to simulate
-  return Relaxation{change, needed,
-                    evaluated ? evaluated->candidates.front().report.step_time_ps : 0};
+  const auto step_ps = about_step_ps(cost, loops.smallest);  // may be too long to simulate
+  return Relaxation{change, needed, step_ps ? *step_ps : 0};
 }
 
 /// Twice the hosts, priced from the datasheet: a profile of this cluster says nothing of the larger

@@ -35,7 +35,10 @@ double seconds_at_peak(const costmodel::CostModel& cost, std::int64_t global_bat
 }
 
 Families::Families(const costmodel::CostModel& cost, const PlanRequest& request, Solvers& solvers)
-    : cost_(cost), request_(request), solvers_(solvers) {
+    : cost_(cost),
+      request_(request),
+      solvers_(solvers),
+      seconds_of_one_(seconds_at_peak(cost, request.global_batch) * cluster_devices()) {
   const Space& space = request.space;
   for (std::int64_t m = 1; m <= request.global_batch; ++m) {
     if (request.global_batch % m == 0 && space.fix_micro_batches.value_or(m) == m)
@@ -72,6 +75,11 @@ std::vector<PlanProblem> Families::on_all_devices(std::vector<Pruned>& pruned) {
   return all;
 }
 
+bool Families::too_long(int stages, int devices, std::int64_t micro_batches) const {
+  const std::int64_t at_once = std::min<std::int64_t>(stages, micro_batches);
+  return seconds_of_one_ > kLongestAtPeak * devices * real(at_once);
+}
+
 void Families::add_stages(int stages, std::vector<PlanProblem>& all, std::vector<Pruned>& pruned) {
   const int devices = cluster_devices() / stages;
   StageModel& model = solvers_.stages();
@@ -85,6 +93,10 @@ void Families::add_stages(int stages, std::vector<PlanProblem>& all, std::vector
     const PlanProblem any{stages, devices, 0, m, plan::Schedule::k1F1B, {}};
     if (!model.has_strategies(any)) {
       pruned.push_back({name, "no strategy for a layer"});
+      continue;
+    }
+    if (too_long(stages, devices, m)) {
+      pruned.push_back({name, "a step takes weeks"});
       continue;
     }
     if (request_.space.gpipe && request_.space.one_f_one_b) {
@@ -103,18 +115,16 @@ void Families::add_stages(int stages, std::vector<PlanProblem>& all, std::vector
 std::vector<PlanProblem> Families::with_idle_devices(std::int64_t incumbent_ps,
                                                      std::vector<Pruned>& pruned) {
   std::vector<PlanProblem> all;
-  const double least_s = seconds_at_peak(cost_, request_.global_batch) * cluster_devices();
   const std::int64_t most =
       request_.space.pipeline ? std::min<std::int64_t>(cluster_devices(), cost_.model().layers) : 1;
   for (int stages = 1; stages <= most; ++stages) {
     if (refuse_stages(cost_.model(), request_.space, stages).refused()) continue;
     std::int64_t least = kForbidden;
     for (int devices = 1; stages * devices < cluster_devices(); ++devices) {
-      if (request_.global_batch % odd_part(devices) != 0 ||
-          least_s > kLongestAtPeak * stages * devices)
-        continue;
+      if (request_.global_batch % odd_part(devices) != 0) continue;
       for (const std::int64_t m : micro_batches_) {
         if (request_.global_batch / m % odd_part(devices) != 0) continue;
+        if (too_long(stages, devices, m)) continue;
         for (const plan::Schedule schedule : schedules_) {
           const PlanProblem family{stages, devices,  cluster_devices() - stages * devices,
                                    m,      schedule, {}};

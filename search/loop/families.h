@@ -15,8 +15,8 @@ namespace orrery::search {
 Refusal refuse_stages(const model::ModelSpec& model, const Space& space, int stages);
 
 /// Seconds of a step at the peak of all devices: forward and twice as much backward. Prices count
-/// picoseconds, 2^63 of which are 107 days: of stages on fewer devices than all, what takes longer
-/// than kLongestAtPeak is left out, for devices reach a tenth of their peak and less.
+/// picoseconds, 2^63 of which are 107 days: what takes longer than kLongestAtPeak is left out, for
+/// devices reach a tenth of their peak and less.
 double seconds_at_peak(const costmodel::CostModel& cost, std::int64_t global_batch);
 inline constexpr double kLongestAtPeak = 5e5;
 
@@ -36,6 +36,8 @@ class Families {
  private:
   [[nodiscard]] int cluster_devices() const;
   [[nodiscard]] bool has_vocabularies(const PlanProblem& family);
+  /// A micro-batch passes all stages, and each stage runs all micro-batches.
+  [[nodiscard]] bool too_long(int stages, int devices, std::int64_t micro_batches) const;
   void add_stages(int stages, std::vector<PlanProblem>& all, std::vector<Pruned>& pruned);
 
   const costmodel::CostModel& cost_;
@@ -43,6 +45,7 @@ class Families {
   Solvers& solvers_;
   std::vector<std::int64_t> micro_batches_;
   std::vector<plan::Schedule> schedules_;
+  double seconds_of_one_;  // a step at the peak of one device
 };
 
 }  // namespace orrery::search

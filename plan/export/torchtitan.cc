@@ -39,7 +39,8 @@ LayerStrategy nearest_strategy(LayerStrategy s, const Plan& plan) {
     s.zero = 2;
   }
   const bool groups = s.zero >= 2 && s.shard > 1 && s.shard < s.replicas() && s.shard % s.cp == 0;
-  if (!groups || s.ep > 1 || s.folded) s.shard = 0;
+  if (!groups || s.ep > 1) s.shard = 0;
+  if (s.ep == 1) s.folded = false;  // without a degree of their own they are split as the others
   s.grad_reduce = reduces(s, plan);
   s.operators = ShardedOperators::kAll;
   s.slices = 1;
@@ -186,7 +187,7 @@ void write_parallelism(TomlText& out, const Plan& plan) {
   write_pipeline(out, plan);
   out.number("context_parallel_degree", s.cp);
   if (s.cp > 1) out.string("context_parallel_rotate_method", "alltoall");
-  if (ep == 1 && etp == s.tp) return;
+  if (ep == 1) return;
   out.number("expert_parallel_degree", ep);
   out.number("expert_tensor_parallel_degree", etp);
 }

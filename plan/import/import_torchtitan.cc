@@ -193,15 +193,14 @@ class TorchTitanReader : TomlTable {
       fault(kParallelism, "data_parallel_shard_degree", kInconsistent, "other degrees, or --hosts",
             "degrees of {} ranks in all, and there are {} devices", ranks, target_.devices);
     }
-    const bool experts = target_.model.has_experts() && (ep > 1 || etp > 1);
-    if (experts && etp != tp && etp != 1)
+    if (ep > 1 && etp != tp && etp != 1)
       fault(kParallelism, "expert_tensor_parallel_degree", kUnsupported,
             "1, or the degree of the other layers",
             "experts with tensor-parallel degree {} beside {}", etp, tp);
     layer_.tp = as_int(tp);
     layer_.cp = as_int(cp);
     layer_.ep = as_int(ep);
-    layer_.folded = experts && tp > 1 && etp == 1;
+    layer_.folded = ep > 1 && tp > 1 && etp == 1;
     layer_.dp = as_int(replicate_ * std::max(shard_, std::int64_t{1}));
     layer_.sequence_parallel = tp > 1;
     const bool async = flag(kParallelism, "enable_async_tensor_parallel") && tp > 1;

@@ -60,15 +60,20 @@ ExpertMlp::ExpertMlp(Builder& b, const LayerStrategy& strategy, const UnitUse& b
   scores_ = tokens("scores", m_.experts, kFloat32);
   whole_gates_ = all("gates", gates_);
   whole_choice_ = all("choice", choice_);
-  slots_ = b_.local("slots whole", l_, {bs, b_.tokens(sent_), m_.experts_per_token}, kInt64);
+  slots_ =
+      b_.local(of_sent("slots whole"), l_, {bs, b_.tokens(sent_), m_.experts_per_token}, kInt64);
   rows_in_ = padded("rows", m_.hidden);
   u_ = padded("expert u", m_.mlp_in_features() / etp_);
-  g_ = b_.local("expert g", l_, {rows_, m_.ffn / etp_}, b_.operand_dtype());
+  g_ = b_.local(of_sent("expert g"), l_, {rows_, m_.ffn / etp_}, b_.operand_dtype());
   rows_out_ = padded("rows out", m_.hidden);
 }
 
 BufferRef ExpertMlp::padded(const std::string& name, std::int64_t columns) {
-  return b_.local(name, l_, {rows_, columns}, b_.dtype());
+  return b_.local(of_sent(name), l_, {rows_, columns}, b_.dtype());
+}
+
+std::string ExpertMlp::of_sent(const std::string& name) const {
+  return s_.folded ? "folded " + name : name;
 }
 
 SegmentShape ExpertMlp::token_shape(SegmentKind kind, const Layout& l) const {
@@ -230,9 +235,8 @@ void ExpertMlp::backward(BufferRef d, BufferRef in, BufferRef out, Ops& ops) {
   const BufferRef part = all("dc", out);
   ops.push_back(compute(b_, "dispatch", token_shape(kDispatch, sent_), kB, {back, slots_}, {part}));
   if (shares) {
-    const BufferRef shared_d = !gated      ? dz
-                               : s_.folded ? gathered("shared dz", writes.back(), ops)
-                                           : writes.back();
+    BufferRef shared_d = gated ? writes.back() : dz;
+    if (gated && s_.folded) shared_d = gathered("shared dz", shared_d, ops);
     shared_backward(shared_d, whole("c", in), part, ops);
   }
   if (!s_.folded) reduced("dc", out, ops);

@@ -208,6 +208,8 @@ class ExpertMlp : TensorPart {
   void run_backward(const Mlp& p, BufferRef dz, BufferRef g, BufferRef dg, BufferRef u,
                     BufferRef du, BufferRef c, BufferRef dc, Ops& ops);
   BufferRef padded(const std::string& name, std::int64_t columns);
+  /// Names what has the size of the tokens sent: less where experts are folded over the same ranks.
+  [[nodiscard]] std::string of_sent(const std::string& name) const;
   SegmentShape token_shape(SegmentKind kind, const Layout& l) const;
   void exchanged(const char* what, BufferRef in, BufferRef out, Ops& ops);
   Views router_views() const;

@@ -73,7 +73,10 @@ struct LayerStrategy {
   [[nodiscard]] int expert_ranks() const { return folded ? ranks() : replicas(); }
   [[nodiscard]] int expert_tensor_degree() const { return folded ? 1 : tp; }
   /// As a layer has it that has no experts.
-  void drop_experts() { ep = 1, folded = false; }
+  void drop_experts() {
+    ep = 1;
+    folded = false;
+  }
   /// Layers whose activations lie alike between blocks need no resharding.
   [[nodiscard]] bool same_layout(const LayerStrategy& o) const {
     return tp == o.tp && cp == o.cp && dp == o.dp && strided == o.strided &&

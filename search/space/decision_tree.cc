@@ -236,17 +236,14 @@ void grow_strategies(const model::ModelSpec& model, const Space& space, const Tr
   if (stages.empty()) tree.pruned.push_back({name, "data parallelism is off"});
   const std::vector<plan::ContextKind> contexts =
       context_kinds(model, space, context.sequence, tp, cp);
-  const auto refused = [&](plan::ContextKind kind, bool allowed) {
-    return cp > 1 && allowed && std::ranges::count(contexts, kind) == 0;
+  const auto refuse = [&](plan::ContextKind kind, bool allowed, std::string why) {
+    if (cp > 1 && allowed && std::ranges::count(contexts, kind) == 0)
+      tree.pruned.push_back({name, std::move(why)});
   };
-  if (refused(plan::ContextKind::kRing, space.ring)) {
-    tree.pruned.push_back(
-        {name, fmt::format("ring: {} chunks do not divide {} tokens", 2 * cp, context.sequence)});
-  }
-  if (refused(plan::ContextKind::kUlysses, space.ulysses)) {
-    tree.pruned.push_back({name, fmt::format("ulysses: tp cp = {} does not divide {} heads",
-                                             tp * cp, model.kv_heads)});
-  }
+  refuse(plan::ContextKind::kRing, space.ring,
+         fmt::format("ring: {} chunks do not divide {} tokens", 2 * cp, context.sequence));
+  refuse(plan::ContextKind::kUlysses, space.ulysses,
+         fmt::format("ulysses: tp cp = {} does not divide {} heads", tp * cp, model.kv_heads));
   const std::int64_t tokens = context.sequence / model.token_share;
   const bool sequence_parallel = tp > 1 && space.sequence_parallel && tokens % (tp * cp) == 0;
   const std::vector<ExpertSplit> experts =

@@ -350,7 +350,10 @@ void keep_devices(HostKind& host, uint32_t devices) {
   for (LinkGroup& group : host.links) {
     std::erase_if(group.ends,
                   [&](const auto& end) { return !place[end.first] || !place[end.second]; });
-    for (auto& [from, to] : group.ends) from = *place[from], to = *place[to];
+    for (auto& [from, to] : group.ends) {
+      from = *place[from];
+      to = *place[to];
+    }
   }
   std::erase_if(host.links, [](const LinkGroup& group) { return group.ends.empty(); });
 }

@@ -219,7 +219,7 @@ TEST(HfConfig, MixtralHasExpertsInEveryBlock) {
   EXPECT_EQ(m.kv_heads, 8);
   EXPECT_EQ(m.rope_theta, 1e6);
   EXPECT_EQ(m.norm_epsilon, 1e-5);
-  EXPECT_EQ(m.capacity_factor, 1.25);
+  EXPECT_EQ(m.capacity_factor, 1);
   EXPECT_FALSE(m.qkv_bias);
 }
 

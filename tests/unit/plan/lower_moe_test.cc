@@ -107,8 +107,8 @@ TEST(LowerExperts, FoldedExpertsTakeTheTokensOfEachTensorRank) {
   EXPECT_THAT(names(t, t.backward),
               ElementsAre("combine", "all_to_all(d rows out)", "expert_out", "expert_activation",
                           "expert_in", "all_to_all(d rows)", "dispatch", "router", "add(router dc)",
-                          "norm2", "all_gather(dp)", "projection", "attention", "qkv",
-                          "reduce_scatter(da)", "norm1"));
+                          "norm2", "all_gather(dp)", "projection", "attention",
+                          "again all_gather(a)", "qkv", "reduce_scatter(da)", "norm1"));
   const Op& sent = op_of(t, t.forward, "all_to_all(rows)");
   EXPECT_EQ(sent.bytes, 1 * 8 * 10 * 128 * 4);
   EXPECT_EQ(t.program.groups[sent.group], (Group{"expert", 4, 1}));

@@ -200,9 +200,10 @@ TEST(Catalog, ListsEveryEntryWithItsSource) {
   for (const CatalogEntry& e : entries) names.push_back(e.name);
   EXPECT_THAT(names, ElementsAre("a100-leaf-spine-4to1", "dgx-1-v100", "dgx-2-v100", "dgx-a100",
                                  "dgx-a100-40g", "dgx-b200", "dgx-b300", "dgx-h100", "dgx-h200",
-                                 "gb200-nvl72", "gb300-nvl72", "grand-teton-h100", "h100-dragonfly",
-                                 "h100-fat-tree", "h100-rail-optimised", "h100-torus-4x4x4",
-                                 "local", "mi300x", "mixed-h100-a100", "rtx-titan-pcie"));
+                                 "gb200-nvl72", "gb200-nvl72-64", "gb300-nvl72", "gb300-nvl72-64",
+                                 "grand-teton-h100", "h100-dragonfly", "h100-fat-tree",
+                                 "h100-rail-optimised", "h100-torus-4x4x4", "local", "mi300x",
+                                 "mixed-h100-a100", "rtx-titan-pcie"));
   EXPECT_THAT(entries, Each(Field(&CatalogEntry::source, Not(""))));
   EXPECT_THAT(entries, Each(Field(&CatalogEntry::description, Not(HasSubstr("cannot be read")))));
   for (const CatalogEntry& e : entries)

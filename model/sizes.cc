@@ -155,7 +155,7 @@ struct Rows {
   // their rows.
   PhaseWork embedding() const {
     ORRERY_CHECK(s.in > 0 && s.out > 0);
-    const bool shard = s.out < s.vocab;
+    const bool shard = s.parts > 1;
     const std::int64_t ids = shard ? 9 * tokens : 0;
     if (phase == kF) return make(0, kIdBytes * t + 2 * e * t * in, ids);
     if (!has_g) return {};

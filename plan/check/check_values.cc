@@ -263,7 +263,7 @@ class Values {
       case kAttentionBlock: block(op, shape); break;
       case kLossMax:
       case kLossSum:
-        if (shape.out < shape.vocab)
+        if (shape.parts > 1)
           mark_writes(op, shape.kind == kLossMax ? Holds::kPartialMax : Holds::kPartialSum);
         break;
       case kLoss: loss(op, forward); break;

@@ -20,10 +20,18 @@ void add_norm(Parameters& to, const std::string& name, const ModelSpec& m, bool 
   if (bias && m.norm_bias) to.push_back(parameter(name + ".bias", {m.hidden}, kZero));
 }
 
-/// Rows of the table are split over tp; the last rank's are padded, and the loss masks the padding.
+/// Rows of the table on each of tp ranks: a multiple of 128, as Megatron-LM pads them
+/// (--make-vocab-size-divisible-by), since a device's products are several times slower at an odd
+/// leading dimension. The last ranks hold the padding, and the loss masks it.
+std::int64_t rows_of_rank(const ModelSpec& m, int tp) {
+  constexpr std::int64_t kMultiple = 128;
+  const std::int64_t all = kMultiple * tp;
+  return (m.vocab + all - 1) / all * kMultiple;
+}
+
 Parameter table_parameter(const char* name, const ModelSpec& m, int tp, int uses) {
   Parameter p = parameter(name, {m.vocab, m.hidden});
-  p.local_shape[0] = (m.vocab + tp - 1) / tp;
+  p.local_shape[0] = rows_of_rank(m, tp);
   p.shard_dim = tp > 1 ? 0 : -1;
   p.uses = uses;
   return p;
@@ -124,7 +132,7 @@ BufferRef token_buffer(Builder& b, const char* name, const Layout& l, std::int64
 }
 
 SegmentShape vocabulary_shape(Builder& b, SegmentKind kind, const Layout& l) {
-  SegmentShape s = b.shape(kind, l, b.model().hidden, (b.model().vocab + l.tp - 1) / l.tp);
+  SegmentShape s = b.shape(kind, l, b.model().hidden, rows_of_rank(b.model(), l.tp));
   s.vocab = b.model().vocab;
   s.parts = l.tp;
   s.part_stride = l.tensor_stride();

@@ -214,6 +214,7 @@ TEST(Work, EmbeddingGathersRows) {
   expect_work(s, Phase::kB, 0, 0, 0);
   expect_work(s, Phase::kG, 24, 48 + 4 * 24 + 8 * 24, 0);
   s.out = 5;
+  s.parts = 2;
   expect_work(s, Phase::kF, 0, 48 + 4 * 48, 54);
   expect_work(s, Phase::kBG, 24, 48 + 4 * 24 + 8 * 24, 54 + 4 * 24);
   s.dtype = DType::kBFloat16;

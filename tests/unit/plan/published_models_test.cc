@@ -2,6 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <numeric>
+#include <vector>
+
 #include "plan/check/check.h"
 #include "plan/lowering/lower.h"
 #include "tests/support/published_models.h"
@@ -27,9 +31,16 @@ TEST(PublishedModels, HaveTheParametersThatTheirPublishersCount) {
   EXPECT_EQ(read, 117);
 }
 
-/// Elements of the units that a rank's state holds: of each layer, of the rest once.
+/// Elements of the units that the state of a rank alone holds, without the vocabulary's padding: of
+/// each layer, of the rest once.
 std::int64_t held_elements(const Program& program) {
+  const auto elements = [](const std::vector<std::int64_t>& shape) {
+    return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies());
+  };
   std::int64_t sum = 0;
+  for (const ParameterUnit& unit : program.units) {
+    for (const Parameter& p : unit.parameters) sum += elements(p.shape) - elements(p.local_shape);
+  }
   for (const auto& persistent : program.classes.front().persistent) {
     const BufferDecl& decl = program.buffers[persistent.buffer];
     if (decl.category == BufferCategory::kParameter && decl.dtype == model::DType::kFloat32)

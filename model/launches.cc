@@ -29,15 +29,16 @@ int written_out(const SegmentShape& s, Phase phase) {
 
 int attention(const SegmentShape& s, Phase phase) {
   if (s.explicit_core()) return written_out(s, phase);
-  const bool grouped = s.kv_heads < s.heads;
+  const bool grouped = s.kv_heads < s.heads && s.dtype != DType::kBFloat16;
   const int prepared = (s.rotary ? 2 : 0) + (grouped ? 2 : 0);
   if (phase == kF) return prepared + 1;
-  return prepared + 6 + (grouped && s.rotary ? 1 : 0);
+  const int packing = s.dtype == DType::kBFloat16 && !s.rotary ? 1 : 3;
+  return prepared + 3 + packing + (grouped && s.rotary ? 1 : 0);
 }
 
 int product(const SegmentShape& s, Phase phase) {
   if (phase == kF || phase == kB) return 1;
-  const int gradient = (s.dtype == DType::kBFloat16 ? 2 : 1) + (s.bias ? 1 : 0);
+  const int gradient = s.bias ? 2 : 1;
   return phase == kG ? gradient : gradient + 1;
 }
 

@@ -4,7 +4,7 @@
 #   scripts/setup.sh [--no-executor]
 #
 # Safe to run again; once everything is there it touches no network. The environment and the compiler cache are in
-# $ORRERY_CACHE (default: ~/.cache/orrery). ORRERY_PYTHON names a Python that already has torch >= 2.6 instead.
+# $ORRERY_CACHE (default: ~/.cache/orrery). ORRERY_PYTHON names a Python that already has torch >= 2.8 instead.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 torch_version=2.11.0

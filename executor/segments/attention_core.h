@@ -11,7 +11,7 @@ at::Tensor heads_of(const SegmentShape& s, const at::Tensor& packed, std::int64_
 /// in place.
 void rotate(const SegmentShape& s, at::Tensor to, const at::Tensor& from,
             const RotaryTables::Table& table, double sign);
-/// Gradient of heads that core_inputs repeats: [b, s, n, d] into [b, s, k, d].
+/// Gradient of heads that core_inputs may repeat: [b, s, n or k, d] into [b, s, k, d].
 void sum_groups(const SegmentShape& s, at::Tensor to, const at::Tensor& from);
 
 /// The heads of a packed tensor of queries' size, as [b, n, s, d]; a view.

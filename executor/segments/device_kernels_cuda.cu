@@ -5,12 +5,15 @@
 #include <cuda_runtime.h>
 #endif
 
+#include <initializer_list>
+#include <type_traits>
+
 #include "executor/segments/device_kernels.h"
 
 namespace orrery::executor::device {
 namespace {
 
-constexpr int kThreads = 256, kWarp = 32, kWarps = kThreads / kWarp;
+constexpr int kThreads = 256, kThreadsOfNorm = 128, kWarp = 32;
 
 const char* fault_of_launch() {
   const cudaError_t error = cudaGetLastError();
@@ -29,6 +32,20 @@ __device__ float wide(__nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ void store(float& to, float x) { to = x; }
 __device__ void store(__nv_bfloat16& to, float x) { to = __float2bfloat16_rn(x); }
 
+/// N numbers that one access moves: 16 bytes, or one number where rows do not begin and end there.
+template <class T, int N>
+struct alignas(N * sizeof(T)) Pack {
+  T number[N];
+};
+template <int N, class T>
+__device__ Pack<T, N> pack_at(const T* row, std::int64_t pack) {
+  return reinterpret_cast<const Pack<T, N>*>(row)[pack];
+}
+template <class T, class Packed>
+__device__ void put_pack(T* row, std::int64_t pack, const Packed& numbers) {
+  reinterpret_cast<Packed*>(row)[pack] = numbers;
+}
+
 struct Largest {
   static constexpr float kNothing = -INFINITY;
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
@@ -38,9 +55,10 @@ struct Sum {
   __device__ float operator()(float a, float b) const { return a + b; }
 };
 
-/// Of one number of each thread of the block; every thread gets it.
-template <class Op>
+/// Of one number of each of the block's `Threads`; every thread gets it.
+template <int Threads, class Op>
 __device__ float over_block(float x, Op op) {
+  constexpr int kWarps = Threads / kWarp;
   __shared__ float of_warp[kWarps];
   __syncthreads();  // the numbers of the call before are read
   for (int other = kWarp / 2; other > 0; other /= 2)
@@ -53,43 +71,56 @@ __device__ float over_block(float x, Op op) {
   return x;
 }
 
-// One block a row wherever a kernel's name ends in `row`.
-template <class T>
+// One block a row wherever a kernel's name ends in `row`; its threads take packs of N in turn.
+template <class T, int N>
 __global__ void max_of_row(const T* logits, std::int64_t columns, std::int64_t stride, float* m) {
   const T* x = logits + blockIdx.x * stride;
   float largest = Largest::kNothing;
-  for (std::int64_t c = threadIdx.x; c < columns; c += kThreads)
-    largest = fmaxf(largest, wide(x[c]));
-  largest = over_block(largest, Largest());
+  for (std::int64_t i = threadIdx.x; i * N < columns; i += kThreads) {
+    const Pack<T, N> pack = pack_at<N>(x, i);
+    for (int k = 0; k < N; ++k)
+      if (i * N + k < columns) largest = fmaxf(largest, wide(pack.number[k]));
+  }
+  largest = over_block<kThreads>(largest, Largest());
   if (threadIdx.x == 0) m[blockIdx.x] = largest;
 }
 
-template <class T>
+template <class T, int N>
 __global__ void sum_of_row(const T* logits, std::int64_t columns, std::int64_t stride,
                            std::int64_t first, const float* m, const std::int64_t* targets,
                            float* stat) {
   const std::int64_t row = blockIdx.x;
   const T* x = logits + row * stride;
+  const float largest = m[row];
   float sum = 0;
-  for (std::int64_t c = threadIdx.x; c < columns; c += kThreads) sum += expf(wide(x[c]) - m[row]);
-  sum = over_block(sum, Sum());
+  for (std::int64_t i = threadIdx.x; i * N < columns; i += kThreads) {
+    const Pack<T, N> pack = pack_at<N>(x, i);
+    for (int k = 0; k < N; ++k)
+      if (i * N + k < columns) sum += expf(wide(pack.number[k]) - largest);
+  }
+  sum = over_block<kThreads>(sum, Sum());
   if (threadIdx.x != 0) return;
   const std::int64_t target = targets[row] - first;
   stat[row] = sum;
-  stat[gridDim.x + row] = target >= 0 && target < columns ? wide(x[target]) - m[row] : 0.0F;
+  stat[gridDim.x + row] = target >= 0 && target < columns ? wide(x[target]) - largest : 0.0F;
 }
 
-template <class T>
+template <class T, int N>
 __global__ void gradient_of_row(T* logits, std::int64_t columns, std::int64_t stride,
                                 std::int64_t first, const float* m, const float* stat,
                                 const std::int64_t* targets, float scale) {
   const std::int64_t row = blockIdx.x, target = targets[row] - first;
   T* x = logits + row * stride;
-  const float factor = scale / stat[row];
-  for (std::int64_t c = threadIdx.x; c < stride; c += kThreads) {
-    float d = c < columns ? expf(wide(x[c]) - m[row]) * factor : 0.0F;
-    if (c == target && c < columns) d -= scale;
-    store(x[c], d);
+  const float largest = m[row], factor = scale / stat[row];
+  for (std::int64_t i = threadIdx.x; i * N < stride; i += kThreads) {
+    Pack<T, N> pack = pack_at<N>(x, i);
+    for (int k = 0; k < N; ++k) {
+      const std::int64_t c = i * N + k;
+      float d = c < columns ? expf(wide(pack.number[k]) - largest) * factor : 0.0F;
+      if (c == target && c < columns) d -= scale;
+      store(pack.number[k], d);
+    }
+    put_pack(x, i, pack);
   }
 }
 
@@ -99,33 +130,40 @@ struct Norm {
   const T *x, *gain, *bias;
   float *mean, *rstd;
   std::int64_t features;
-
-  __device__ float normalised(std::int64_t row, std::int64_t c) const {
-    const float centre = mean == nullptr ? 0.0F : mean[row];
-    return (wide(x[row * features + c]) - centre) * rstd[row];
-  }
 };
 
-template <class T>
+template <class T, int N>
 __global__ void norm_of_row(Norm<T> n, T* y, double epsilon) {
-  const std::int64_t row = blockIdx.x;
+  const std::int64_t row = blockIdx.x, packs = n.features / N;
   const T* x = n.x + row * n.features;
   const float share = 1.0F / static_cast<float>(n.features);
   float mean = 0;
   if (n.mean != nullptr) {
-    for (std::int64_t c = threadIdx.x; c < n.features; c += kThreads) mean += wide(x[c]);
-    mean = over_block(mean, Sum()) * share;
+    for (std::int64_t i = threadIdx.x; i < packs; i += kThreadsOfNorm) {
+      const Pack<T, N> of_x = pack_at<N>(x, i);
+      for (int k = 0; k < N; ++k) mean += wide(of_x.number[k]);
+    }
+    mean = over_block<kThreadsOfNorm>(mean, Sum()) * share;
   }
   float squares = 0;
-  for (std::int64_t c = threadIdx.x; c < n.features; c += kThreads) {
-    const float distance = wide(x[c]) - mean;
-    squares += distance * distance;
+  for (std::int64_t i = threadIdx.x; i < packs; i += kThreadsOfNorm) {
+    const Pack<T, N> of_x = pack_at<N>(x, i);
+    for (int k = 0; k < N; ++k) {
+      const float distance = wide(of_x.number[k]) - mean;
+      squares += distance * distance;
+    }
   }
-  squares = over_block(squares, Sum());
+  squares = over_block<kThreadsOfNorm>(squares, Sum());
   const float rstd = rsqrtf(squares * share + static_cast<float>(epsilon));
-  for (std::int64_t c = threadIdx.x; c < n.features; c += kThreads) {
-    const float scaled = (wide(x[c]) - mean) * rstd * wide(n.gain[c]);
-    store(y[row * n.features + c], n.bias == nullptr ? scaled : scaled + wide(n.bias[c]));
+  for (std::int64_t i = threadIdx.x; i < packs; i += kThreadsOfNorm) {
+    const Pack<T, N> of_x = pack_at<N>(x, i), gain = pack_at<N>(n.gain, i);
+    Pack<T, N> bias{}, result;
+    if (n.bias != nullptr) bias = pack_at<N>(n.bias, i);
+    for (int k = 0; k < N; ++k) {
+      const float scaled = (wide(of_x.number[k]) - mean) * rstd * wide(gain.number[k]);
+      store(result.number[k], n.bias == nullptr ? scaled : scaled + wide(bias.number[k]));
+    }
+    put_pack(y + row * n.features, i, result);
   }
   if (threadIdx.x != 0) return;
   n.rstd[row] = rstd;
@@ -133,71 +171,148 @@ __global__ void norm_of_row(Norm<T> n, T* y, double epsilon) {
 }
 
 // dx = r (g - [layer] mean(g) - x' mean(g x')) with g = dy gain, x' = (x - mean) r.
-template <class T>
+template <class T, int N>
 __global__ void norm_backward_of_row(Norm<T> n, const T* dy, const T* residual, T* dx) {
-  const std::int64_t row = blockIdx.x, first = row * n.features;
+  const std::int64_t row = blockIdx.x, first = row * n.features, packs = n.features / N;
+  const float centre = n.mean == nullptr ? 0.0F : n.mean[row], rstd = n.rstd[row];
   float sum = 0, product = 0;
-  for (std::int64_t c = threadIdx.x; c < n.features; c += kThreads) {
-    const float g = wide(dy[first + c]) * wide(n.gain[c]);
-    sum += g;
-    product += g * n.normalised(row, c);
+  for (std::int64_t i = threadIdx.x; i < packs; i += kThreadsOfNorm) {
+    const Pack<T, N> of_dy = pack_at<N>(dy + first, i), of_x = pack_at<N>(n.x + first, i),
+                     gain = pack_at<N>(n.gain, i);
+    for (int k = 0; k < N; ++k) {
+      const float g = wide(of_dy.number[k]) * wide(gain.number[k]);
+      sum += g;
+      product += g * ((wide(of_x.number[k]) - centre) * rstd);
+    }
   }
   const float share = 1.0F / static_cast<float>(n.features);
-  sum = n.mean == nullptr ? 0.0F : over_block(sum, Sum()) * share;
-  product = over_block(product, Sum()) * share;
-  for (std::int64_t c = threadIdx.x; c < n.features; c += kThreads) {
-    const float g = wide(dy[first + c]) * wide(n.gain[c]);
-    const float d = n.rstd[row] * (g - sum - n.normalised(row, c) * product);
-    store(dx[first + c], residual == nullptr ? d : d + wide(residual[first + c]));
+  sum = n.mean == nullptr ? 0.0F : over_block<kThreadsOfNorm>(sum, Sum()) * share;
+  product = over_block<kThreadsOfNorm>(product, Sum()) * share;
+  for (std::int64_t i = threadIdx.x; i < packs; i += kThreadsOfNorm) {
+    const Pack<T, N> of_dy = pack_at<N>(dy + first, i), of_x = pack_at<N>(n.x + first, i),
+                     gain = pack_at<N>(n.gain, i);
+    Pack<T, N> beside{}, result;
+    if (residual != nullptr) beside = pack_at<N>(residual + first, i);
+    for (int k = 0; k < N; ++k) {
+      const float g = wide(of_dy.number[k]) * wide(gain.number[k]);
+      const float d = rstd * (g - sum - (wide(of_x.number[k]) - centre) * rstd * product);
+      store(result.number[k], residual == nullptr ? d : d + wide(beside.number[k]));
+    }
+    put_pack(dx + first, i, result);
   }
 }
 
-// A block has so many columns, a sector of 32 bytes in bf16, and as many threads for each.
-constexpr int kColumns = 16, kThreadsOfColumn = 64;
+// A block sums columns: a lane has a pack of them, of every kThreadsOfColumn-th row. Numbers of
+// several rows are asked for before they are added: what is under way hides the memory.
+constexpr int kLanes = 4, kThreadsOfColumn = 128;
+constexpr int kRowsOfNorm = 4, kRowsOfSums = 8;
 
-/// Adds the sum of the column's threads to *to; all threads of the block call it.
-__device__ void add_over_column(float x, float* to) {
-  __shared__ float of_thread[kThreadsOfColumn][kColumns + 1];
-  __syncthreads();
-  of_thread[threadIdx.y][threadIdx.x] = x;
+/// Adds what the threads of its columns have to to[0, N), where that is not null; all threads of
+/// the block call it.
+template <int N>
+__device__ void add_over_columns(const float (&x)[N], float* to) {
+  __shared__ float of_thread[kThreadsOfColumn][kLanes * N + 1];
+  float* own = of_thread[threadIdx.y] + threadIdx.x * N;
+  __syncthreads();  // the numbers of the call before are read
+  for (int k = 0; k < N; ++k) own[k] = x[k];
   for (int half = kThreadsOfColumn / 2; half > 0; half /= 2) {
     __syncthreads();
-    if (static_cast<int>(threadIdx.y) < half)
-      of_thread[threadIdx.y][threadIdx.x] += of_thread[threadIdx.y + half][threadIdx.x];
+    if (static_cast<int>(threadIdx.y) >= half) continue;
+    const float* other = of_thread[threadIdx.y + half] + threadIdx.x * N;
+    for (int k = 0; k < N; ++k) own[k] += other[k];
   }
-  if (threadIdx.y == 0 && to != nullptr) *to += of_thread[0][threadIdx.x];
+  if (threadIdx.y != 0 || to == nullptr) return;
+  for (int k = 0; k < N; ++k) to[k] += own[k];
 }
 
-template <class T>
-__global__ void norm_gradients_of_columns(Norm<T> n, std::int64_t rows, const T* dy, float* gain,
-                                          float* bias) {
-  const std::int64_t c = blockIdx.x * kColumns + threadIdx.x;
-  const bool inside = c < n.features;
-  float of_gain = 0, of_bias = 0;
-  for (std::int64_t row = threadIdx.y; inside && row < rows; row += kThreadsOfColumn) {
-    const float d = wide(dy[row * n.features + c]);
-    of_gain += d * n.normalised(row, c);
-    of_bias += d;
+template <class T, int N>
+struct NormGradients {
+  const Norm<T>& n;
+  const T* dy;
+  std::int64_t pack;  // of a row
+  float gain[N] = {}, bias[N] = {};
+
+  template <int Rows>
+  __device__ void add(std::int64_t row) {
+    Pack<T, N> d[Rows], x[Rows];
+    float mean[Rows], rstd[Rows];
+    for (int i = 0; i < Rows; ++i) {
+      const std::int64_t r = row + i * kThreadsOfColumn;
+      d[i] = pack_at<N>(dy + r * n.features, pack);
+      x[i] = pack_at<N>(n.x + r * n.features, pack);
+      mean[i] = n.mean == nullptr ? 0.0F : n.mean[r];
+      rstd[i] = n.rstd[r];
+    }
+    for (int i = 0; i < Rows; ++i) {
+      for (int k = 0; k < N; ++k) {
+        const float of_d = wide(d[i].number[k]);
+        gain[k] += of_d * ((wide(x[i].number[k]) - mean[i]) * rstd[i]);
+        bias[k] += of_d;
+      }
+    }
   }
-  add_over_column(of_gain, inside ? gain + c : nullptr);
-  if (bias != nullptr) add_over_column(of_bias, inside ? bias + c : nullptr);
+};
+
+template <class T, int N>
+struct Sums {
+  const T* numbers;
+  std::int64_t columns, pack;
+  float sum[N] = {};
+
+  template <int Rows>
+  __device__ void add(std::int64_t row) {
+    Pack<T, N> x[Rows];
+    for (int i = 0; i < Rows; ++i)
+      x[i] = pack_at<N>(numbers + (row + i * kThreadsOfColumn) * columns, pack);
+    for (int i = 0; i < Rows; ++i)
+      for (int k = 0; k < N; ++k) sum[k] += wide(x[i].number[k]);
+  }
+};
+
+/// The thread's rows, Rows of them at once.
+template <int Rows, class Of>
+__device__ void add_rows(Of& of, std::int64_t rows) {
+  std::int64_t row = threadIdx.y;
+  for (; row + (Rows - 1) * kThreadsOfColumn < rows; row += Rows * kThreadsOfColumn)
+    of.template add<Rows>(row);
+  for (; row < rows; row += kThreadsOfColumn) of.template add<1>(row);
 }
 
-template <class T>
-__global__ void sums_of_columns(const T* x, std::int64_t rows, std::int64_t columns, float* sums) {
-  const std::int64_t c = blockIdx.x * kColumns + threadIdx.x;
-  float sum = 0;
-  for (std::int64_t row = threadIdx.y; c < columns && row < rows; row += kThreadsOfColumn)
-    sum += wide(x[row * columns + c]);
-  add_over_column(sum, c < columns ? sums + c : nullptr);
+// Launch bounds leave the registers for all numbers that are under way.
+template <class T, int N>
+__global__ void __launch_bounds__(kLanes* kThreadsOfColumn, 1)
+    norm_gradients_of_columns(Norm<T> n, std::int64_t rows, const T* dy, float* gain, float* bias) {
+  const std::int64_t pack = blockIdx.x * kLanes + threadIdx.x;
+  const bool inside = pack * N < n.features;
+  NormGradients<T, N> of{n, dy, pack};
+  if (inside) add_rows<kRowsOfNorm>(of, rows);
+  add_over_columns(of.gain, inside ? gain + pack * N : nullptr);
+  if (bias != nullptr) add_over_columns(of.bias, inside ? bias + pack * N : nullptr);
 }
 
-template <class T>
+template <class T, int N>
+__global__ void __launch_bounds__(kLanes* kThreadsOfColumn, 1)
+    sums_of_columns(const T* x, std::int64_t rows, std::int64_t columns, float* sums) {
+  const std::int64_t pack = blockIdx.x * kLanes + threadIdx.x;
+  const bool inside = pack * N < columns;
+  Sums<T, N> of{x, columns, pack};
+  if (inside) add_rows<kRowsOfSums>(of, rows);
+  add_over_columns(of.sum, inside ? sums + pack * N : nullptr);
+}
+
+template <class T, int N>
 __global__ void add_with_bias_of_row(const T* x, const T* p, const T* bias, T* y,
                                      std::int64_t columns) {
   const std::int64_t first = blockIdx.x * columns;
-  for (std::int64_t c = threadIdx.x; c < columns; c += kThreads)
-    store(y[first + c], wide(x[first + c]) + wide(p[first + c]) + wide(bias[c]));
+  for (std::int64_t i = threadIdx.x; i < columns / N; i += kThreadsOfNorm) {
+    const Pack<T, N> of_x = pack_at<N>(x + first, i), of_p = pack_at<N>(p + first, i),
+                     of_bias = pack_at<N>(bias, i);
+    Pack<T, N> result;
+    for (int k = 0; k < N; ++k)
+      store(result.number[k],
+            wide(of_x.number[k]) + wide(of_p.number[k]) + wide(of_bias.number[k]));
+    put_pack(y + first, i, result);
+  }
 }
 
 __global__ void adamw_of_elements(float* p, const float* g, float* m, float* v,
@@ -249,29 +364,50 @@ const char* by_type(const Numbers& numbers, Launch launch) {
   return fault_of_launch();
 }
 
+/// How many numbers of T an access of 16 bytes moves.
+template <class T>
+constexpr int kPacked = 16 / static_cast<int>(sizeof(T));
+
+/// Calls `launch` with the numbers' type and the width of a pack: rows of `features` may begin at
+/// every multiple of them from each of the addresses.
+template <class Launch>
+const char* by_width(const Numbers& numbers, std::int64_t features,
+                     std::initializer_list<const void*> addresses, Launch launch) {
+  return by_type(numbers, [&]<class T>(T* data) {
+    bool packed = features % kPacked<T> == 0;
+    for (const void* address : addresses)
+      packed = packed && reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
+    if (packed)
+      launch(data, std::integral_constant<int, kPacked<T>>());
+    else
+      launch(data, std::integral_constant<int, 1>());
+  });
+}
+
 unsigned grid_of(std::int64_t blocks) { return static_cast<unsigned>(blocks); }
 
 }  // namespace
 
 const char* loss_max(Queue queue, const Logits& x, float* m) {
-  return by_type(x.numbers, [&]<class T>(T* logits) {
-    launch(max_of_row<T>, grid_of(x.rows), kThreads, queue, logits, x.columns, x.stride, m);
+  return by_width(x.numbers, x.stride, {x.numbers.data}, [&]<class T, class W>(T* logits, W) {
+    launch(max_of_row<T, W::value>, grid_of(x.rows), kThreads, queue, logits, x.columns, x.stride,
+           m);
   });
 }
 
 const char* loss_sum(Queue queue, const Logits& x, const float* m, const std::int64_t* targets,
                      float* stat) {
-  return by_type(x.numbers, [&]<class T>(T* logits) {
-    launch(sum_of_row<T>, grid_of(x.rows), kThreads, queue, logits, x.columns, x.stride, x.first, m,
-           targets, stat);
+  return by_width(x.numbers, x.stride, {x.numbers.data}, [&]<class T, class W>(T* logits, W) {
+    launch(sum_of_row<T, W::value>, grid_of(x.rows), kThreads, queue, logits, x.columns, x.stride,
+           x.first, m, targets, stat);
   });
 }
 
 const char* loss_gradient(Queue queue, const Logits& x, const float* m, const float* stat,
                           const std::int64_t* targets, float scale) {
-  return by_type(x.numbers, [&]<class T>(T* logits) {
-    launch(gradient_of_row<T>, grid_of(x.rows), kThreads, queue, logits, x.columns, x.stride,
-           x.first, m, stat, targets, scale);
+  return by_width(x.numbers, x.stride, {x.numbers.data}, [&]<class T, class W>(T* logits, W) {
+    launch(gradient_of_row<T, W::value>, grid_of(x.rows), kThreads, queue, logits, x.columns,
+           x.stride, x.first, m, stat, targets, scale);
   });
 }
 
@@ -291,51 +427,56 @@ template <class T>
 T* as(const Numbers& numbers, const T*) {
   return static_cast<T*>(numbers.data);
 }
+template <int N>
 unsigned grid_of_columns(std::int64_t columns) {
+  constexpr int kColumns = kLanes * N;
   return grid_of((columns + kColumns - 1) / kColumns);
 }
 
 }  // namespace
 
 const char* norm(Queue queue, const NormRows& rows, const Numbers& y, double epsilon) {
-  return by_type(rows.x, [&]<class T>(T* x) {
-    launch(norm_of_row<T>, grid_of(rows.rows), kThreads, queue, norm_of(rows, x), as(y, x),
-           epsilon);
-  });
+  return by_width(rows.x, rows.features, {rows.x.data, rows.gain.data, rows.bias.data, y.data},
+                  [&]<class T, class W>(T* x, W) {
+                    launch(norm_of_row<T, W::value>, grid_of(rows.rows), kThreadsOfNorm, queue,
+                           norm_of(rows, x), as(y, x), epsilon);
+                  });
 }
 
 const char* norm_backward(Queue queue, const NormRows& rows, const Numbers& dy,
                           const Numbers& residual, const Numbers& dx) {
-  return by_type(rows.x, [&]<class T>(T* x) {
-    launch(norm_backward_of_row<T>, grid_of(rows.rows), kThreads, queue, norm_of(rows, x),
-           as(dy, x), as(residual, x), as(dx, x));
-  });
+  return by_width(rows.x, rows.features,
+                  {rows.x.data, rows.gain.data, dy.data, residual.data, dx.data},
+                  [&]<class T, class W>(T* x, W) {
+                    launch(norm_backward_of_row<T, W::value>, grid_of(rows.rows), kThreadsOfNorm,
+                           queue, norm_of(rows, x), as(dy, x), as(residual, x), as(dx, x));
+                  });
 }
 
 const char* norm_gradients(Queue queue, const NormRows& rows, const Numbers& dy, float* gain,
                            float* bias) {
-  const dim3 block(kColumns, kThreadsOfColumn);
-  return by_type(rows.x, [&]<class T>(T* x) {
-    launch(norm_gradients_of_columns<T>, grid_of_columns(rows.features), block, queue,
-           norm_of(rows, x), rows.rows, as(dy, x), gain, bias);
+  return by_width(rows.x, rows.features, {rows.x.data, dy.data}, [&]<class T, class W>(T* x, W) {
+    launch(norm_gradients_of_columns<T, W::value>, grid_of_columns<W::value>(rows.features),
+           dim3(kLanes, kThreadsOfColumn), queue, norm_of(rows, x), rows.rows, as(dy, x), gain,
+           bias);
   });
 }
 
 const char* add_column_sums(Queue queue, const Numbers& x, std::int64_t rows, std::int64_t columns,
                             float* sums) {
-  const dim3 block(kColumns, kThreadsOfColumn);
-  return by_type(x, [&]<class T>(T* numbers) {
-    launch(sums_of_columns<T>, grid_of_columns(columns), block, queue, numbers, rows, columns,
-           sums);
+  return by_width(x, columns, {x.data}, [&]<class T, class W>(T* numbers, W) {
+    launch(sums_of_columns<T, W::value>, grid_of_columns<W::value>(columns),
+           dim3(kLanes, kThreadsOfColumn), queue, numbers, rows, columns, sums);
   });
 }
 
 const char* add_with_bias(Queue queue, const Numbers& x, const Numbers& p, const Numbers& bias,
                           const Numbers& y, std::int64_t rows, std::int64_t columns) {
-  return by_type(x, [&]<class T>(T* numbers) {
-    launch(add_with_bias_of_row<T>, grid_of(rows), kThreads, queue, numbers, as(p, numbers),
-           as(bias, numbers), as(y, numbers), columns);
-  });
+  return by_width(x, columns, {x.data, p.data, bias.data, y.data},
+                  [&]<class T, class W>(T* numbers, W) {
+                    launch(add_with_bias_of_row<T, W::value>, grid_of(rows), kThreadsOfNorm, queue,
+                           numbers, as(p, numbers), as(bias, numbers), as(y, numbers), columns);
+                  });
 }
 
 const char* adamw(Queue queue, float* p, const float* g, float* m, float* v, void* rounded,

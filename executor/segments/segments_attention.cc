@@ -1,12 +1,17 @@
 /// Attention core: o = softmax(q k^T / sqrt(d) + mask) v for every head, and its log-sum-exp, by
-/// LibTorch's flash kernels.
+/// LibTorch's flash kernels; on a device in bf16 by cuDNN's where LibTorch prefers them.
 ///
 /// qkv is [b, s, (n + 2k) d]: n query heads, then k key heads, then k value heads. Rotary embedding
 /// (Su et al., "RoFormer", 2021, in the half-split layout of Hugging Face Llama) turns (x1, x2),
 /// the halves of a head, into (x1 cos - x2 sin, x2 cos + x1 sin) at angle position * theta^(-2i/d);
-/// it is recomputed in backward, whose gradient turns by the opposite angle. Grouped queries: keys
-/// and values are repeated to n heads, their gradients summed over the group. A causal mask needs
+/// it is recomputed in backward, whose gradient turns by the opposite angle. Grouped queries: on a
+/// device in bf16 the kernels take k heads as they are; elsewhere keys and values are repeated to n
+/// heads, their gradients summed over the group. A causal mask needs
 /// tokens by position: where they lie in zig-zag order, q, k and v are copied and o is copied back.
+#include <ATen/SDPBackend.h>
+#include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_efficient_attention.h>
 #include <ATen/ops/_scaled_dot_product_efficient_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
@@ -94,10 +99,14 @@ void rotate(const SegmentShape&, at::Tensor to, const at::Tensor& from,
 
 namespace {
 
-// [b, s, k, d] -> [b, s, n, d], each head repeated n / k times (a copy), or the same tensor when n
-// = k.
+bool on_device_in_bf16(const SegmentShape& s, const at::Tensor& t) {
+  return !t.is_cpu() && s.dtype == model::DType::kBFloat16;
+}
+
+// [b, s, k, d] -> [b, s, n, d], each head repeated n / k times (a copy), or the same tensor where
+// the kernel takes it so.
 at::Tensor repeat_heads(const SegmentShape& s, const at::Tensor& x) {
-  if (s.heads == s.kv_heads) return x;
+  if (s.heads == s.kv_heads || (on_device_in_bf16(s, x) && !s.explicit_core())) return x;
   const std::int64_t group = s.heads / s.kv_heads;
   return x.unsqueeze(3)
       .expand({s.sequences, s.tokens, s.kv_heads, group, s.head_dim})
@@ -152,6 +161,13 @@ namespace {
 std::optional<double> scale_of(const SegmentShape& s) {
   return s.score_scale == 0 ? std::nullopt : std::optional(s.score_scale);
 }
+
+/// What LibTorch's own scaled_dot_product_attention would take.
+bool prefers_cudnn(const SegmentShape& s, const AttentionInputs& in) {
+  const std::int64_t choice = at::_fused_sdp_choice(in.q, in.k, in.v, std::nullopt, 0.0, s.causal,
+                                                    scale_of(s), s.heads != s.kv_heads);
+  return choice == static_cast<std::int64_t>(at::SDPBackend::cudnn_attention);
+}
 }  // namespace
 
 AttentionOutputs core_forward(const SegmentShape& s, const AttentionInputs& in) {
@@ -159,6 +175,11 @@ AttentionOutputs core_forward(const SegmentShape& s, const AttentionInputs& in) 
     auto [o, lse] = at::_scaled_dot_product_flash_attention_for_cpu(in.q, in.k, in.v, 0.0, s.causal,
                                                                     std::nullopt, scale_of(s));
     return {o, lse};
+  }
+  if (s.dtype == model::DType::kBFloat16 && prefers_cudnn(s, in)) {
+    auto result = at::_scaled_dot_product_cudnn_attention(in.q, in.k, in.v, std::nullopt, true, 0.0,
+                                                          s.causal, false, scale_of(s));
+    return {std::get<0>(result), std::get<1>(result).view(in.q.sizes().slice(0, 3))};
   }
   if (s.dtype == model::DType::kBFloat16) {
     auto result = at::_scaled_dot_product_flash_attention(in.q, in.k, in.v, 0.0, s.causal, false,
@@ -185,6 +206,12 @@ AttentionGradients core_backward(const SegmentShape& s, const AttentionInputs& i
     return {q, k, v};
   }
   const at::Tensor none = at::empty({}, d.options().dtype(at::kLong));
+  if (s.dtype == model::DType::kBFloat16 && prefers_cudnn(s, in)) {
+    auto [q, k, v] = at::_scaled_dot_product_cudnn_attention_backward(
+        d, in.q, in.k, in.v, out.o, out.lse.unsqueeze(-1), none, none, at::Tensor(), at::Tensor(),
+        at::Tensor(), in.q.size(2), in.k.size(2), 0.0, s.causal, scale_of(s));
+    return {q, k, v};
+  }
   if (s.dtype == model::DType::kBFloat16) {
     auto [q, k, v] = at::_scaled_dot_product_flash_attention_backward(
         d, in.q, in.k, in.v, out.o, out.lse, at::Tensor(), at::Tensor(), in.q.size(2), in.k.size(2),
@@ -197,9 +224,9 @@ AttentionGradients core_backward(const SegmentShape& s, const AttentionInputs& i
   return {std::get<0>(result), std::get<1>(result), std::get<2>(result)};
 }
 
-// Gradient of repeat_heads: [b, s, n, d] into [b, s, k, d].
+// Gradient of repeat_heads: [b, s, n or k, d] into [b, s, k, d].
 void sum_groups(const SegmentShape& s, at::Tensor to, const at::Tensor& from) {
-  if (s.heads == s.kv_heads) {
+  if (from.size(2) == s.kv_heads) {
     to.copy_(from);
     return;
   }
@@ -256,6 +283,13 @@ void attention(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& 
   const auto [dq, dk, dv] =
       written_out ? explicit_backward(s, in, d, out, terms) : masked_backward(s, in, d, out);
   at::Tensor& dqkv = o.writes[0].make();
+  if (!s.rotary && on_device_in_bf16(s, dqkv)) {
+    const auto packed = [&](const at::Tensor& t) {
+      return t.transpose(1, 2).reshape({s.sequences, s.tokens, -1});
+    };
+    at::cat_out(dqkv, {packed(dq), packed(dk), packed(dv)}, -1);
+    return;
+  }
   at::Tensor to_q = heads_of(s, dqkv, 0, s.heads), to_k = heads_of(s, dqkv, s.heads, s.kv_heads);
   sum_groups(s, heads_of(s, dqkv, s.heads + s.kv_heads, s.kv_heads), dv.transpose(1, 2));
   if (!s.rotary) {
@@ -265,7 +299,7 @@ void attention(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& 
   }
   const RotaryTables::Table& table = context.rotary->get(s, dqkv.device());
   rotate(s, to_q, dq.transpose(1, 2), table, -1);
-  if (s.heads == s.kv_heads) {
+  if (dk.size(1) == s.kv_heads) {
     rotate(s, to_k, dk.transpose(1, 2), table, -1);
     return;
   }

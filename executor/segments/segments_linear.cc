@@ -1,7 +1,8 @@
 /// Linear layers, weight [out, in]:  y = x W^T (+ b),  dx = dy W,  dW += dy^T x,  db += sum_t dy.
 /// A slice of the contraction takes its columns of x, of W and of dx; y is the sum of all slices.
 /// Of temporal steps y and dx are the sums. `scale`: of y (no bias, slice or step beside it).
-/// In bf16 products and sums are made in bf16 (fp32 inside the kernels) and then added in fp32.
+/// In bf16 products are of bf16 and summed in fp32; a weight gradient is then added in fp32, on a
+/// device by the product itself, on the CPU rounded to bf16 before.
 #include <ATen/ops/add.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
@@ -21,6 +22,18 @@ void add_bias_gradient(at::Tensor& gradient, const at::Tensor& d) {
   ORRERY_CHECK(d.is_contiguous());
   launched(device::add_column_sums(queue_of(d), numbers_of(d), d.size(0), d.size(1),
                                    gradient.mutable_data_ptr<float>()));
+}
+
+/// gradient += factor d^T x, of a matrix [out, in].
+void add_product_gradient(const SegmentShape& s, Operands& o, const at::Tensor& d,
+                          const at::Tensor& x, double factor) {
+  at::Tensor gradient = o.gradients[0].view({s.out, s.in});
+  if (s.dtype != model::DType::kBFloat16)
+    at::addmm_out(gradient, gradient, d.t(), x, 1, factor);
+  else if (d.is_cpu())
+    gradient.add_(at::mm(d.t(), x), factor);
+  else
+    at::addmm_out(gradient, gradient, d.t(), x, at::kFloat, 1, factor);
 }
 
 }  // namespace
@@ -47,12 +60,7 @@ void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
   at::Tensor dy = rows_of(o.reads[0]);
   if (s.scale != 1) dy = dy.mul(s.scale);
   if (has_weight_gradient(phase)) {
-    const at::Tensor x = columns(rows_of(o.reads[1]));
-    at::Tensor gradient = o.gradients[0].view({s.out, s.in});
-    if (s.dtype == model::DType::kBFloat16)
-      gradient.add_(at::mm(dy.t(), x));
-    else
-      at::addmm_out(gradient, gradient, dy.t(), x);
+    add_product_gradient(s, o, dy, columns(rows_of(o.reads[1])), 1);
     if (s.bias) add_bias_gradient(o.gradients[1], dy);
   }
   if (has_input_gradient(phase)) {
@@ -63,20 +71,6 @@ void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
       at::mm_out(dx, dy, weight());
   }
 }
-
-namespace {
-
-/// gradient += factor d^T x, of a matrix [out, in].
-void add_product_gradient(const SegmentShape& s, Operands& o, const at::Tensor& d,
-                          const at::Tensor& x, double factor) {
-  at::Tensor gradient = o.gradients[0].view({s.out, s.in});
-  if (s.dtype == model::DType::kBFloat16)
-    gradient.add_(at::mm(d.t(), x), factor);
-  else
-    at::addmm_out(gradient, gradient, d.t(), x, 1, factor);
-}
-
-}  // namespace
 
 /// t = x A^T,  dx += dt A,  dA += dt^T x.
 void adapter_in(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {

@@ -6,7 +6,7 @@
 # Looks in: Torch_DIR, CMAKE_PREFIX_PATH, then the torch package of $ORRERY_PYTHON, of the environment that
 # scripts/setup.sh makes, of python3. Sets ORRERY_TORCH_VERSION, ORRERY_TORCH_SITE (site-packages), ORRERY_TORCH_CUDA and,
 # when that is off, ORRERY_TORCH_CUDA_REASON; orrery::torch_cuda exists when it is on.
-set(ORRERY_TORCH_MINIMUM 2.6)
+set(ORRERY_TORCH_MINIMUM 2.8)
 
 # --- the folder that holds include/ and lib/ --------------------------------------------------------------------------
 set(torch_candidates "")

@@ -64,7 +64,9 @@ function(orrery_add_kernels target)
   target_sources(${target} PRIVATE ${objects})
 endfunction()
 
-set(executor_libraries orrery::torch)
+# at::parallel_for is a loop of one thread without it.
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+set(executor_libraries orrery::torch OpenMP::OpenMP_CXX)
 set(executor_definitions "")
 if(ORRERY_HAS_MPI)
   list(APPEND executor_libraries MPI::MPI_C)

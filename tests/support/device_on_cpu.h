@@ -14,6 +14,7 @@
 #define __global__
 #define __device__
 #define __shared__ static
+#define __launch_bounds__(...)
 
 struct dim3 {
   unsigned x, y, z;

@@ -16,8 +16,6 @@ namespace {
 
 using model::SegmentKind;
 
-using SegmentsOnCuda = OnCuda;
-
 Operands moved(const Operands& o, c10::Device device) {
   Operands there = o;
   for (auto* list : {&there.reads, &there.updates, &there.weights, &there.gradients}) {
@@ -39,7 +37,9 @@ void run_here(const Bench& bench, Operands& operands) {
   ASSERT_TRUE(done) << base::to_string(done.error());
 }
 
-void expect_equal(const at::Tensor& cpu, const at::Tensor& cuda, const std::string& what) {
+/// `tolerance`: of the largest element; that of bf16 is a few roundings of either side.
+void expect_equal(const at::Tensor& cpu, const at::Tensor& cuda, double tolerance,
+                  const std::string& what) {
   EXPECT_EQ(cpu.scalar_type(), cuda.scalar_type()) << what;
   const at::Tensor there = cuda.cpu();
   if (!cpu.is_floating_point()) {
@@ -48,10 +48,43 @@ void expect_equal(const at::Tensor& cpu, const at::Tensor& cuda, const std::stri
   }
   const double scale = std::max(cpu.abs().max().item<double>(), 1e-6);
   const double worst = (cpu.to(at::kDouble) - there.to(at::kDouble)).abs().max().item<double>();
-  EXPECT_LE(worst, 2e-5 * scale) << what << ": " << worst << " of " << scale;
+  EXPECT_LE(worst, tolerance * scale) << what << ": " << worst << " of " << scale;
 }
 
-TEST_F(SegmentsOnCuda, GiveWhatTheyGiveOnTheCpu) {
+struct Case {
+  model::Precision precision;
+  double tolerance;
+};
+
+/// Runs every segment phase of the Program that `seen` has not, here and there.
+void compare_segments(const plan::Program& program, c10::Device device, double tolerance,
+                      std::set<std::string>& seen) {
+  for (const plan::Template& t : program.templates) {
+    for (const plan::Op& op : t.ops) {
+      if (op.kind != plan::OpKind::kCompute) continue;
+      const model::SegmentShape& s = program.segments[op.segment];
+      if (s.kind == SegmentKind::kLoadTokens || s.kind == SegmentKind::kLoadTargets) continue;
+      const std::string what =
+          fmt::format("{} {} {} of {}", model::to_string(s.kind), model::to_string(op.phase),
+                      model::to_json(s).dump(), program.spec.name);
+      if (!seen.insert(what).second) continue;
+      const Bench bench = bench_of(program, op, at::kCPU);
+      Operands here = moved(bench.operands, at::kCPU), there = moved(bench.operands, device);
+      run_here(bench, here);
+      run_here(bench, there);
+      for (std::size_t i = 0; i < here.writes.size(); ++i)
+        expect_equal(here.writes[i].tensor, there.writes[i].tensor, tolerance, what + ", output");
+      for (std::size_t i = 0; i < here.updates.size(); ++i)
+        expect_equal(here.updates[i], there.updates[i], tolerance, what + ", update");
+      for (std::size_t i = 0; i < here.gradients.size(); ++i)
+        expect_equal(here.gradients[i], there.gradients[i], tolerance, what + ", gradient");
+    }
+  }
+}
+
+class SegmentsOnCuda : public OnCuda, public ::testing::WithParamInterface<Case> {};
+
+TEST_P(SegmentsOnCuda, GiveWhatTheyGiveOnTheCpu) {
   at::manual_seed(7);
   std::set<std::string> seen;
   for (const char* name : {"gpt2-tiny", "llama-tiny"}) {
@@ -62,35 +95,21 @@ TEST_F(SegmentsOnCuda, GiveWhatTheyGiveOnTheCpu) {
                                      .sequence_parallel = sequence_parallel && tp > 1,
                                      .micro_batch = 2,
                                      .global_batch = 4,
-                                     .precision = model::Precision::kFloat32};
+                                     .precision = GetParam().precision};
         const plan::Program program =
             *plan::lower(*plan::uniform_plan(model, "local", 1, o), model);
-        for (const plan::Template& t : program.templates) {
-          for (const plan::Op& op : t.ops) {
-            if (op.kind != plan::OpKind::kCompute) continue;
-            const model::SegmentShape& s = program.segments[op.segment];
-            if (s.kind == SegmentKind::kLoadTokens || s.kind == SegmentKind::kLoadTargets) continue;
-            const std::string what =
-                fmt::format("{} {} {} of {}", model::to_string(s.kind), model::to_string(op.phase),
-                            model::to_json(s).dump(), name);
-            if (!seen.insert(what).second) continue;
-            const Bench bench = bench_of(program, op, at::kCPU);
-            Operands here = moved(bench.operands, at::kCPU), there = moved(bench.operands, device_);
-            run_here(bench, here);
-            run_here(bench, there);
-            for (std::size_t i = 0; i < here.writes.size(); ++i)
-              expect_equal(here.writes[i].tensor, there.writes[i].tensor, what + ", output");
-            for (std::size_t i = 0; i < here.updates.size(); ++i)
-              expect_equal(here.updates[i], there.updates[i], what + ", update");
-            for (std::size_t i = 0; i < here.gradients.size(); ++i)
-              expect_equal(here.gradients[i], there.gradients[i], what + ", gradient");
-          }
-        }
+        compare_segments(program, device_, GetParam().tolerance, seen);
       }
     }
   }
   EXPECT_GT(seen.size(), 60U);
 }
+INSTANTIATE_TEST_SUITE_P(Precisions, SegmentsOnCuda,
+                         ::testing::Values(Case{model::Precision::kFloat32, 2e-5},
+                                           Case{model::Precision::kBFloat16, 2e-2}),
+                         [](const auto& c) {
+                           return c.param.precision == model::Precision::kFloat32 ? "fp32" : "bf16";
+                         });
 
 }  // namespace
 }  // namespace orrery::executor

@@ -125,7 +125,7 @@ TEST_F(TrainingOnCuda, CalibrationMeasuresTheDevice) {
   CalibrateOptions options{.device = "cuda",
                            .dtype = "bf16",
                            .ranks = 1,
-                           .budget_seconds = 6,
+                           .budget_seconds = 15,
                            .focus = {*model::find_model("llama-tiny")},
                            .on_progress = {}};
   const auto calibrated = calibrate(options);

@@ -67,16 +67,28 @@ void run(const SegmentShape& s, Phase phase, Operands& o, SegmentContext context
   ASSERT_TRUE(run_segment(s, phase, o, context));
 }
 
-TEST_P(DeviceKernels, LossOfAShardWithPadding) {
-  constexpr std::int64_t kPadded = 304, kVocab = 600;  // the second shard has 8 columns of padding
-  SegmentShape s = shape(SegmentKind::kLossMax, 4, kPadded);
+class DeviceRows : public DeviceKernels {
+ protected:
+  void loss(std::int64_t padded);
+  void norms(std::int64_t features);
+  void residuals(std::int64_t columns);
+};
+
+TEST_P(DeviceRows, LossOfAShardWithPadding) {
+  for (const std::int64_t padded : {304, 303}) loss(padded);
+}
+
+// The second of two shards: its last columns are padding.
+void DeviceRows::loss(std::int64_t padded) {
+  constexpr std::int64_t kVocab = 600;
+  SegmentShape s = shape(SegmentKind::kLossMax, 4, padded);
   s.vocab = kVocab;
   SegmentContext context;
   context.vocabulary_shard = 1;
   context.loss_scale = 0.25;
-  const at::Tensor x = random({1, kRows, kPadded}, 3);
+  const at::Tensor x = random({1, kRows, padded}, 3);
   const at::Tensor targets = at::zeros({1, kRows}, at::kLong);
-  targets.view({-1})[1] = 304;  // the first column; the others are in the first shard
+  targets.view({-1})[1] = padded;  // the first column; the others are in the first shard
   Operands max = operands({x}, {declared({kRows}, DType::kFloat32)});
   run(s, Phase::kF, max, context);
   const at::Tensor m = max.writes[0].tensor;
@@ -89,7 +101,7 @@ TEST_P(DeviceKernels, LossOfAShardWithPadding) {
   run(s, Phase::kB, gradient, context);
 
   at::Tensor own_m = at::zeros({kRows}), own_stat = at::zeros({2, kRows}), own = x.clone();
-  const device::Logits logits{numbers_of(own), kRows, kVocab - kPadded, kPadded, kPadded};
+  const device::Logits logits{numbers_of(own), kRows, kVocab - padded, padded, padded};
   const auto* ids = targets.const_data_ptr<std::int64_t>();
   device::loss_max(nullptr, logits, own_m.mutable_data_ptr<float>());
   device::loss_sum(nullptr, logits, own_m.const_data_ptr<float>(), ids,
@@ -101,40 +113,43 @@ TEST_P(DeviceKernels, LossOfAShardWithPadding) {
   expect_near(own, gradient.updates[0], rounding());
 }
 
-TEST_P(DeviceKernels, Norms) {
-  constexpr std::int64_t kFeatures = 140;
+TEST_P(DeviceRows, Norms) {
+  for (const std::int64_t features : {136, 139}) norms(features);
+}
+
+void DeviceRows::norms(std::int64_t features) {
   for (const model::NormKind kind : {model::NormKind::kLayerNorm, model::NormKind::kRmsNorm}) {
     const bool layer = kind == model::NormKind::kLayerNorm;
-    SegmentShape s = shape(SegmentKind::kNorm, kFeatures, kFeatures);
+    SegmentShape s = shape(SegmentKind::kNorm, features, features);
     s.norm = kind;
     s.residual = true;
-    const at::Tensor x = random({1, kRows, kFeatures}), dy = random({1, kRows, kFeatures}),
-                     residual = random({1, kRows, kFeatures});
-    std::vector<at::Tensor> weights{random({kFeatures})};
-    if (layer) weights.push_back(random({kFeatures}));
-    Operands f = operands({x}, {declared({1, kRows, kFeatures}, GetParam())});
+    const at::Tensor x = random({1, kRows, features}), dy = random({1, kRows, features}),
+                     residual = random({1, kRows, features});
+    std::vector<at::Tensor> weights{random({features})};
+    if (layer) weights.push_back(random({features}));
+    Operands f = operands({x}, {declared({1, kRows, features}, GetParam())});
     for (int i = 0; i < (layer ? 2 : 1); ++i)
       f.writes.push_back(declared({kRows}, DType::kFloat32));
     f.weights = weights;
     run(s, Phase::kF, f);
-    Operands b = operands({dy, x}, {declared({1, kRows, kFeatures}, GetParam())});
+    Operands b = operands({dy, x}, {declared({1, kRows, features}, GetParam())});
     for (std::size_t i = 1; i < f.writes.size(); ++i) b.reads.push_back(f.writes[i].tensor);
     b.reads.push_back(residual);
     b.weights = weights;
     for (std::size_t i = 0; i < weights.size(); ++i)
-      b.gradients.push_back(at::full({kFeatures}, 2.0));
+      b.gradients.push_back(at::full({features}, 2.0));
     run(s, Phase::kBG, b);
 
     at::Tensor mean = at::zeros({kRows}), rstd = at::zeros({kRows});
     at::Tensor y = at::zeros_like(x), dx = at::zeros_like(x);
-    at::Tensor gain = at::full({kFeatures}, 2.0), bias = at::full({kFeatures}, 2.0);
+    at::Tensor gain = at::full({features}, 2.0), bias = at::full({features}, 2.0);
     const device::NormRows rows{.x = numbers_of(x),
                                 .gain = numbers_of(weights[0]),
                                 .bias = layer ? numbers_of(weights[1]) : device::Numbers{},
                                 .mean = layer ? mean.mutable_data_ptr<float>() : nullptr,
                                 .rstd = rstd.mutable_data_ptr<float>(),
                                 .rows = kRows,
-                                .features = kFeatures};
+                                .features = features};
     device::norm(nullptr, rows, numbers_of(y), s.epsilon);
     device::norm_backward(nullptr, rows, numbers_of(dy), numbers_of(residual), numbers_of(dx));
     device::norm_gradients(nullptr, rows, numbers_of(dy), gain.mutable_data_ptr<float>(),
@@ -147,16 +162,20 @@ TEST_P(DeviceKernels, Norms) {
   }
 }
 
-TEST_P(DeviceKernels, BiasGradientsAndResiduals) {
-  constexpr std::int64_t kColumns = 70;  // no multiple of a block's
-  const at::Tensor d = random({130, kColumns}), bias = random({kColumns});
-  at::Tensor sums = at::full({kColumns}, 3.0);
-  device::add_column_sums(nullptr, numbers_of(d), 130, kColumns, sums.mutable_data_ptr<float>());
+TEST_P(DeviceRows, BiasGradientsAndResiduals) {
+  for (const std::int64_t columns : {72, 70}) residuals(columns);  // no multiples of a block's
+}
+
+void DeviceRows::residuals(std::int64_t columns) {
+  const std::int64_t many = 1100;  // more than threads ask for at once
+  const at::Tensor d = random({many, columns}), bias = random({columns});
+  at::Tensor sums = at::full({columns}, 3.0);
+  device::add_column_sums(nullptr, numbers_of(d), many, columns, sums.mutable_data_ptr<float>());
   expect_near(sums, d.to(at::kDouble).sum(0) + 3.0, kFloat);
-  const at::Tensor x = random({kRows, kColumns}), p = random({kRows, kColumns});
+  const at::Tensor x = random({kRows, columns}), p = random({kRows, columns});
   at::Tensor y = at::zeros_like(x);
   device::add_with_bias(nullptr, numbers_of(x), numbers_of(p), numbers_of(bias), numbers_of(y),
-                        kRows, kColumns);
+                        kRows, columns);
   expect_near(y, x.to(at::kDouble) + p.to(at::kDouble) + bias.to(at::kDouble), rounding());
 }
 
@@ -224,6 +243,7 @@ TEST_P(DeviceKernels, RotationOfPackedHeadsIntoHeadsByStride) {
 
 INSTANTIATE_TEST_SUITE_P(Types, DeviceKernels,
                          ::testing::Values(DType::kFloat32, DType::kBFloat16));
+INSTANTIATE_TEST_SUITE_P(Types, DeviceRows, ::testing::Values(DType::kFloat32, DType::kBFloat16));
 
 }  // namespace
 }  // namespace orrery::executor

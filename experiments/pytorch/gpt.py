@@ -118,11 +118,15 @@ class Gpt(nn.Module):
         if self.head is not None:
             self.head.weight = self.token.weight
 
-    def forward(self, x):
+    def features(self, x):
         if self.position is not None:
-            x = self.token(x) + self.position(torch.arange(x.shape[1]))
+            x = self.token(x) + self.position(torch.arange(x.shape[1], device=x.device))
         for block in self.blocks.values():
             x = block(x)
+        return x
+
+    def forward(self, x):
+        x = self.features(x)
         return x if self.head is None else self.head(self.norm(x))
 
     def load(self, state):

@@ -99,6 +99,7 @@
 #include "base/numbers.h"
 #include "model/mixer_sizes.h"
 #include "model/partitioned_sizes.h"
+#include "model/rounded_product.h"
 #include "model/segment.h"
 
 namespace orrery::model {
@@ -210,7 +211,7 @@ struct Rows {
   double weights() const { return real(matrices()) * in * out; }
 
   // addmm straight into the output; the weight gradient accumulates by addmm into its fp32 view, in
-  // bf16 by way of a product.
+  // bf16 by way of a product, of a dense layer some rows at a time.
   PhaseWork linear() const {
     ORRERY_CHECK(s.in > 0 && s.out > 0);
     const double product = 2 * t * in * out;
@@ -234,8 +235,9 @@ struct Rows {
     if (has_g) {
       flops += product + t * bias;
       bytes += x + kFloatReadWrite * (weights() + bias);
-      temporaries +=
-          quantised(tokens * s.out) + of_input + (bf16 ? temporary(matrices() * s.in * s.out) : 0);
+      const std::int64_t rounded =
+          matrices() > 1 ? matrices() * s.in * s.out : rows_of_rounded_product(s.out, s.in) * s.in;
+      temporaries += quantised(tokens * s.out) + of_input + (bf16 ? temporary(rounded) : 0);
     }
     return make(flops, bytes, temporaries);
   }

@@ -2,13 +2,16 @@
 /// A slice of the contraction takes its columns of x, of W and of dx; y is the sum of all slices.
 /// Of temporal steps y and dx are the sums. `scale`: of y (no bias, slice or step beside it).
 /// In bf16 products are of bf16 and summed in fp32; a weight gradient is then added in fp32, on a
-/// device by the product itself, on the CPU rounded to bf16 before.
+/// device by the product itself, on the CPU rounded to bf16 before, some rows at a time.
 #include <ATen/ops/add.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
+#include <algorithm>
+
 #include "executor/segments/segment_kernels.h"
+#include "model/rounded_product.h"
 
 namespace orrery::executor::kernels {
 namespace {
@@ -24,16 +27,26 @@ void add_bias_gradient(at::Tensor& gradient, const at::Tensor& d) {
                                    gradient.mutable_data_ptr<float>()));
 }
 
+/// gradient += factor round(d^T x), in parts that bound what is rounded.
+void add_rounded_product(at::Tensor& gradient, const at::Tensor& d, const at::Tensor& x,
+                         double factor) {
+  const std::int64_t rows = model::rows_of_rounded_product(gradient.size(0), gradient.size(1));
+  for (std::int64_t row = 0; row < gradient.size(0); row += rows) {
+    const std::int64_t count = std::min(rows, gradient.size(0) - row);
+    gradient.narrow(0, row, count).add_(at::mm(d.narrow(1, row, count).t(), x), factor);
+  }
+}
+
 /// gradient += factor d^T x, of a matrix [out, in].
 void add_product_gradient(const SegmentShape& s, Operands& o, const at::Tensor& d,
                           const at::Tensor& x, double factor) {
   at::Tensor gradient = o.gradients[0].view({s.out, s.in});
   if (s.dtype != model::DType::kBFloat16)
     at::addmm_out(gradient, gradient, d.t(), x, 1, factor);
-  else if (d.is_cpu())
-    gradient.add_(at::mm(d.t(), x), factor);
-  else
+  else if (!d.is_cpu())
     at::addmm_out(gradient, gradient, d.t(), x, at::kFloat, 1, factor);
+  else
+    add_rounded_product(gradient, d, x, factor);
 }
 
 }  // namespace

@@ -42,6 +42,13 @@ TEST(Work, LinearsInBf16AccumulateThroughAProduct) {
   expect_work(s, Phase::kBG, 480, 2 * (30 + 20 + 24 + 24) + 8 * 20, 2 * 20);
 }
 
+TEST(Work, RoundedProductsAreMadeSomeRowsAtATime) {
+  SegmentShape s = shape(SegmentKind::kLogits, 4096, 128256, DType::kBFloat16);
+  EXPECT_EQ(work(s, Phase::kG).transient_bytes, 2 << 20);
+  s.in = 3 << 20;  // a row at a time
+  EXPECT_EQ(work(s, Phase::kG).transient_bytes, 2 * s.in);
+}
+
 // Per tensor: q = 1 byte, 2 read for the maximum. A copy of n numbers takes (2 + 2 + 1) n, two of
 // the incoming gradient (2 + 2 + 2) 30.
 TEST(Work, LinearsQuantiseTheirOperands) {

@@ -88,7 +88,7 @@ void compare_random_problems(std::uint64_t stream, int problems, int feasible,
 }
 
 TEST(RandomPlansOracle, MatchEveryPlan) { compare_random_problems(21, 250, 1866, 64'300); }
-TEST(RandomPlansOracle, OthersMatchEveryPlan) { compare_random_problems(22, 250, 1841, 84'918); }
+TEST(RandomPlansOracle, OthersMatchEveryPlan) { compare_random_problems(22, 250, 1840, 84'918); }
 
 }  // namespace
 }  // namespace orrery::search

@@ -9,7 +9,9 @@ namespace {
 using enum SegmentKind;
 using enum Phase;
 
-constexpr int kSortedSums = 12;  // ATen's embedding_dense_backward
+// ATen's embedding_dense_backward: sums of sorted rows, of few tokens one after the other.
+constexpr int kSortedSums = 12, kSumsOfFew = 2;
+constexpr std::int64_t kFewTokens = 3072;
 
 // Attention written out, of a block of queries: two products, scale, mask, softmax, and what goes
 // into place; backward the scores again and five products. LibTorch's logsumexp is nine kernels.
@@ -45,7 +47,8 @@ int product(const SegmentShape& s, Phase phase) {
 int embedding(const SegmentShape& s, Phase phase) {
   if (phase == kF) return 7;
   if (phase == kB) return 0;  // of a frozen table
-  return 7 + kSortedSums + (s.dtype == DType::kBFloat16 ? 1 : 0);
+  const int sums = s.token_count() <= kFewTokens ? kSumsOfFew : kSortedSums;
+  return 7 + sums + (s.dtype == DType::kBFloat16 ? 1 : 0);
 }
 
 }  // namespace
@@ -79,7 +82,7 @@ int launches(const SegmentShape& s, Phase phase) {
     case kSoftmax:
     case kValues: return 6;
     case kLoadTokens:
-    case kLoadTargets:
+    case kLoadTargets: return 0;  // a copy from the host
     case kLossMax:
     case kLossSum:
     case kSlice:

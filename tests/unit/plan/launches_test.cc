@@ -64,5 +64,16 @@ TEST(Launches, OfHeadLossAndUpdatesAreFewHoweverLargeTheLogits) {
   }
 }
 
+// Counted by a profiler on an H200 (docs/results/record_h200.md).
+TEST(Launches, AreThoseThatAProfilerCounts) {
+  model::ModelSpec model = *model::find_model("gpt2-xl");
+  model.layers = 2;
+  UniformOptions options{
+      .micro_batch = 2, .global_batch = 4, .precision = model::Precision::kBFloat16};
+  options.sequence = 1024;
+  const Program program = *lower(*uniform_plan(model, "local", 1, options), model);
+  EXPECT_EQ(launches(program, program.classes[0]), 201);
+}
+
 }  // namespace
 }  // namespace orrery::plan

@@ -51,6 +51,15 @@ Key key_of(const LayerStrategy& s, std::uint64_t more) {
   return {pair(s.tp, s.cp), pair(s.dp, s.ep), pair(s.shard, s.slices), pair(more, bits)};
 }
 
+/// Whether a unit of the layer reduces its gradients in parts: folded experts have replicas where
+/// the rest may have none.
+bool any_reduces_parts(const LayerStrategy& s, std::int64_t micro_batches) {
+  LayerStrategy experts = s;
+  experts.dp = s.expert_ranks() / s.ep;
+  experts.cp = 1;
+  return plan::reduces_parts(s, micro_batches) || plan::reduces_parts(experts, micro_batches);
+}
+
 /// What a change of layout depends on. Sequence parallelism over one rank is none, and so on.
 LayerStrategy layout_of(const LayerStrategy& s) {
   return {.tp = s.tp,
@@ -322,7 +331,7 @@ struct LayerCosts::State {
     const int stages = tied_stages(part, context);
     if (stages <= 1) ranks = canonical(ranks);  // else where they really are
     const std::int64_t b = context.micro_batch_sequences / s.dp;
-    const bool parts = plan::reduces_parts(s, context.micro_batches),
+    const bool parts = any_reduces_parts(s, context.micro_batches),
                one = context.micro_batches == 1;
     const std::uint64_t kind = part_of_kind(part, context);
     Key key = key_of(

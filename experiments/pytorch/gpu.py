@@ -7,7 +7,6 @@ PYTHON (default: this one) needs torch 2.11 with CUDA, Triton and numpy. Writes 
 elsewhere. Both sides keep fp32 parameters, gradients and moments, and compute in bf16. `--losses N` compares N steps of gpt-30m's curve instead.
 """
 import argparse
-import csv
 import json
 import pathlib
 import statistics
@@ -15,13 +14,16 @@ import subprocess
 import sys
 import tempfile
 
+import sides
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # name: config, layers, sequences of a step, tokens, numbers of micro-batches
 MODELS = {"gpt2-xl": (ROOT / "model/catalog/gpt2-xl.json", 48, 16, 1024, (1, 2, 4)),
-          "llama-3-8b": (ROOT / "model/catalog/llama-3-8b.json", 8, 2, 8192, (1, 2)),
+          "llama-3-8b": (ROOT / "model/catalog/llama-3-8b.json", 4, 2, 8192, (1, 2)),
           "gpt-30m": (HERE / "models/gpt-30m.json", 6, 16, 512, (1,))}
 MODES = ("eager", "torch.compile")
+# FLOP/s in bf16 without sparsity, by the datasheets.
 PEAK = {"H100": 989e12, "H200": 989e12}
 SEED = 1
 
@@ -48,19 +50,8 @@ def flops_of(model, config):
 
 def plan_of(orrery, model, config, micro_batches, folder):
     _, layers, batch, tokens, _ = MODELS[model]
-    path = folder / f"{model}-{micro_batches}.plan.json"
-    subprocess.run([orrery, "plan", "--model", config, "--cluster", "local", "--precision", "bf16", "--global-batch", str(2 * batch),
-                    "--sequence-length", str(tokens), "--space", "dp", "--memory", "1TiB", "--out", path], check=True, capture_output=True)
-    plan = json.loads(path.read_text())
-    strategy = {"tp": 1, "dp": 1, "zero": 0, "sequence_parallel": False, "recompute": "none", "grad_reduce": "step"}
-    plan |= {"global_batch": batch, "micro_batches": micro_batches, "vocabulary": strategy,
-             "stages": [{"runs": [{"count": layers, "strategy": strategy}]}]}
-    path.write_text(json.dumps(plan))
-    return path
-
-
-def seconds_of(words):
-    return float(words[0]) * {"s": 1, "ms": 1e-3, "us": 1e-6}[words[1]]
+    return sides.plan_of(orrery, config, folder / f"{model}-{micro_batches}.plan.json", batch=batch, tokens=tokens, precision="bf16",
+                         layers=layers, micro_batches=micro_batches)
 
 
 def orrery_steps(args, plan, steps):
@@ -68,8 +59,7 @@ def orrery_steps(args, plan, steps):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr)
-    lines = [line.split() for line in done.stderr.splitlines()]
-    return [(seconds_of(w[4:]), float(w[3])) for w in lines if len(w) == 6 and w[0] == "step" and w[2] == "loss"]
+    return [step for step in map(sides.step_of, done.stderr.splitlines()) if step]
 
 
 def pytorch_steps(args, model, config, mode, micro_batches, steps, exact=False):
@@ -106,7 +96,7 @@ def table_of(rows):
     for model in dict.fromkeys(r["model"] for r in rows):
         best = {}
         for r in rows:
-            if r["model"] == model and r["step_s"] < best.get(r["side"], r)["step_s"] or r["model"] == model and r["side"] not in best:
+            if r["model"] == model and r["step_s"] < best.get(r["side"], {"step_s": float("inf")})["step_s"]:
                 best[r["side"]] = r
         for side, r in best.items():
             ratio = f"{r['step_s'] / best['orrery']['step_s']:.3f}" if side != "orrery" and "orrery" in best else ""
@@ -144,11 +134,7 @@ def main():
         rows = [row for model in args.models.split(",") for row in compare(args, model, device, pathlib.Path(folder))]
     if not rows:
         return 3
-    with open(args.out / "gpu_rows.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    (args.out / "gpu_table.md").write_text(table_of(rows))
+    sides.write(rows, args.out / "gpu_rows.csv", table_of(rows), args.out / "gpu_table.md")
     print(table_of(rows))
     return 0
 

@@ -7,8 +7,6 @@ PYTHON (default: this one) needs torch 2.11, numpy and sympy. Writes rows.csv an
 when losses differ by more than 1e-5 of themselves or a case fails.
 """
 import argparse
-import csv
-import json
 import math
 import os
 import pathlib
@@ -16,6 +14,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+
+import sides
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -32,15 +32,8 @@ SEED = 1
 def plan_of(orrery, model, case, folder):
     config, layers, batch, tokens, _ = MODELS[model]
     tp, dp, zero, pp, micro_batches, _ = CASES[case]
-    path = folder / f"{model}-{case}.json"
-    subprocess.run([orrery, "plan", "--model", config, "--cluster", "local", "--precision", "fp32", "--global-batch", str(2 * batch),
-                    "--sequence-length", str(tokens), "--space", "dp", "--memory", "64GiB", "--out", path], check=True, capture_output=True)
-    plan = json.loads(path.read_text())
-    strategy = {"tp": tp, "dp": dp, "zero": zero, "sequence_parallel": False, "recompute": "none", "grad_reduce": "step"}
-    plan |= {"global_batch": batch, "micro_batches": micro_batches, "vocabulary": strategy,
-             "stages": [{"runs": [{"count": layers // pp, "strategy": strategy}]}] * pp}
-    path.write_text(json.dumps(plan))
-    return path
+    return sides.plan_of(orrery, config, folder / f"{model}-{case}.json", batch=batch, tokens=tokens, precision="fp32", layers=layers,
+                         micro_batches=micro_batches, stages=pp, tp=tp, dp=dp, zero=zero)
 
 
 def cpu_ticks(pid):
@@ -54,11 +47,10 @@ def orrery_steps(orrery, plan, ranks, steps):
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     found, before = [], None
     for line in running.stderr:
-        words = line.split()
-        if len(words) == 6 and words[0] == "step" and words[2] == "loss":
+        if step := sides.step_of(line):
             used = cpu_ticks(running.pid) if ranks == 1 else math.nan
-            seconds = float(words[4]) * {"s": 1, "ms": 1e-3, "us": 1e-6}[words[5]]
-            found.append((seconds, used - before if before is not None else math.nan, float(words[3])))
+            seconds, loss = step
+            found.append((seconds, used - before if before is not None else math.nan, loss))
             before = used
     if running.wait() != 0:
         sys.exit(f"{command} ended with {running.returncode}")
@@ -90,14 +82,14 @@ def compare(args, model, case, folder):
     plan = plan_of(args.orrery, model, case, folder)
     warmup, rounds, losses = 2, [], 0.0
     for number in range(args.rounds):
-        sides = {}
+        of_side = {}
         for side in (("orrery", "pytorch"), ("pytorch", "orrery"))[number % 2]:
             if side == "orrery":
-                sides[side] = orrery_steps(args.orrery, plan, ranks, steps + warmup)
+                of_side[side] = orrery_steps(args.orrery, plan, ranks, steps + warmup)
             else:
-                sides[side] = pytorch_steps(args.python, model, case, ranks, steps + warmup, folder)
-        losses = max(losses, max(abs(a[2] - b[2]) / b[2] for a, b in zip(sides["orrery"], sides["pytorch"])))
-        rounds.append([statistics.median(row[column] for row in sides[side][warmup:])
+                of_side[side] = pytorch_steps(args.python, model, case, ranks, steps + warmup, folder)
+        losses = max(losses, max(abs(a[2] - b[2]) / b[2] for a, b in zip(of_side["orrery"], of_side["pytorch"])))
+        rounds.append([statistics.median(row[column] for row in of_side[side][warmup:])
                        for column in (0, 1) for side in ("orrery", "pytorch")])
     middle = [statistics.median(r[i] for r in rounds) for i in range(4)]
     return {"model": model, "case": case, "pytorch": counterpart, "orrery_s": middle[0], "pytorch_s": middle[1],
@@ -137,11 +129,7 @@ def main():
                     print(f"| {model} | {case} | {CASES[case][-1]} failed: {str(error).strip().splitlines()[-1:]}", flush=True)
     if not rows:
         return 3
-    with open(args.out / "rows.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    (args.out / "table.md").write_text(table_of(rows))
+    sides.write(rows, args.out / "rows.csv", table_of(rows), args.out / "table.md")
     print(table_of(rows).splitlines()[-1])
     return 1 if failed or any(r["loss_difference"] > 1e-5 for r in rows) else 0
 

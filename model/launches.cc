@@ -9,10 +9,6 @@ namespace {
 using enum SegmentKind;
 using enum Phase;
 
-// ATen's embedding_dense_backward: sums of sorted rows, of few tokens one after the other.
-constexpr int kSortedSums = 12, kSumsOfFew = 2;
-constexpr std::int64_t kFewTokens = 3072;
-
 // Attention written out, of a block of queries: two products, scale, mask, softmax, and what goes
 // into place; backward the scores again and five products. LibTorch's logsumexp is nine kernels.
 constexpr int kLogSumExp = 9, kBlockForward = 11 + kLogSumExp, kBlockBackward = 18;
@@ -44,11 +40,11 @@ int product(const SegmentShape& s, Phase phase) {
   return phase == kG ? gradient : gradient + 1;
 }
 
-int embedding(const SegmentShape& s, Phase phase) {
-  if (phase == kF) return 7;
-  if (phase == kB) return 0;  // of a frozen table
-  const int sums = s.token_count() <= kFewTokens ? kSumsOfFew : kSortedSums;
-  return 7 + sums + (s.dtype == DType::kBFloat16 ? 1 : 0);
+// Two gates are one kernel of ours; the others activation and product, backward their parts.
+int activation(const SegmentShape& s, bool forward) {
+  if (!s.gated || s.activation == Activation::kSilu || s.activation == Activation::kGeluTanh)
+    return 1;
+  return forward ? 2 : 4;
 }
 
 }  // namespace
@@ -56,7 +52,7 @@ int embedding(const SegmentShape& s, Phase phase) {
 int launches(const SegmentShape& s, Phase phase) {
   const bool forward = phase == kF;
   switch (s.kind) {
-    case kEmbedding: return embedding(s, phase);
+    case kEmbedding: return phase == kB ? 0 : 1;  // B: of a frozen table
     case kPositionAdd: return forward ? 1 : 2;
     case kNorm: return phase == kBG ? 2 : 1;
     case kQkv:
@@ -73,7 +69,7 @@ int launches(const SegmentShape& s, Phase phase) {
     case kAttentionSplit:
     case kAttentionBlock: return attention(s, phase);
     case kResidual: return forward || s.bias ? 1 : 0;
-    case kActivation: return !s.gated ? 1 : forward ? 2 : 4;
+    case kActivation: return activation(s, forward);
     case kLoss: return forward ? 4 : 1;
     case kAttentionMerge:
     case kNormSums:

@@ -8,7 +8,7 @@ namespace orrery::model {
 ///
 ///   kind               F                            B, G
 ///   kLoad*             1, a copy                    -
-///   kEmbedding         7, ids of the shard, rows    19: 7, a sort of ids, sums; bf16: + 1
+///   kEmbedding         1                            1
 ///   kPositionAdd       1                            2
 ///   kNorm              1                            1 each
 ///   products           1, bias in its epilogue      B 1; G 1, bf16: 2, bias: + 1
@@ -18,7 +18,7 @@ namespace orrery::model {
 ///   kLatentAttention   written out, 6 before it     the same
 ///   kHeadNorm          17                           35
 ///   kResidual          1                            bias: 1
-///   kActivation        1, gated: 2                  1, gated: 4
+///   kActivation        1, some gates 2              1, some gates 4
 ///   kLossMax, kLossSum 1                            -
 ///   kLoss              4, log, difference, sums     1
 ///   flat segments      1                            -

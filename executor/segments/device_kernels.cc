@@ -30,6 +30,13 @@ const char* adamw(Queue, float*, const float*, float*, float*, void*, std::int64
                   const DecayRanges&, const AdamWStep&) {
   none();
 }
+const char* look_up(Queue, const Lookup&, const Numbers&, const Numbers&) { none(); }
+const char* add_looked_up(Queue, const Lookup&, const Numbers&, float*) { none(); }
+const char* activation(Queue, const Activated&, const Numbers&) { none(); }
+const char* activation_backward(Queue, const Activated&, const Numbers&, const Numbers&,
+                                const Numbers&) {
+  none();
+}
 const char* rotate(Queue, const Heads&, const Heads&, const float*, const float*, std::int64_t,
                    std::int64_t, std::int64_t, std::int64_t, float) {
   none();

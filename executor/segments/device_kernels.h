@@ -1,5 +1,6 @@
 #pragma once
-/// Kernels of our own on CUDA, one launch each, where ATen takes many (device_kernels_cuda.cu).
+/// Kernels of our own on CUDA, one launch each, where ATen takes many
+/// (device_*_cuda.cu).
 /// ATen's operations and the loops for the CPU are their reference (tests/gpu). No name of CUDA or
 /// of LibTorch stands here, so that nvcc compiles little and callers need no toolkit. Sums are fp32
 /// in an order that depends on shapes alone. A function returns what the launch ended with: null,
@@ -69,6 +70,29 @@ struct DecayRanges {
 /// bf16.
 const char* adamw(Queue queue, float* p, const float* g, float* m, float* v, void* rounded,
                   std::int64_t elements, const DecayRanges& ranges, const AdamWStep& step);
+
+/// Tokens' rows of a shard of a table [rows, features] that begins at id `first`.
+struct Lookup {
+  const std::int64_t* ids = nullptr;  // of each token
+  std::int64_t tokens = 0, first = 0, rows = 0, features = 0;
+};
+/// y[t] = table[ids[t] - first], 0 where another shard has the row.
+const char* look_up(Queue queue, const Lookup& lookup, const Numbers& table, const Numbers& y);
+/// gradient[ids[t] - first] += dy[t], in order of t.
+const char* add_looked_up(Queue queue, const Lookup& lookup, const Numbers& dy, float* gradient);
+
+/// Rows [rows, columns] of what an activation (SiLU, or GELU by tanh) takes and, if any, of what
+/// its result gates, both at one stride.
+struct Activated {
+  Numbers gate, up;
+  std::int64_t rows = 0, columns = 0, stride = 0;
+  bool gelu = false;
+};
+/// g = act(gate) up; g is dense.
+const char* activation(Queue queue, const Activated& x, const Numbers& g);
+/// d_gate = dg up act'(gate), d_up = dg act(gate), at the stride of gate and up; dg is dense.
+const char* activation_backward(Queue queue, const Activated& x, const Numbers& dg,
+                                const Numbers& d_gate, const Numbers& d_up);
 
 /// Heads [batch, tokens, heads, head_dim] by strides; the last dimension is dense.
 struct Heads {

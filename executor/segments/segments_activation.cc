@@ -1,5 +1,6 @@
 /// g = act(u), or g = act(gate) * up, with gate and up the halves of u along the features, or each
-/// an operand; backward writes into the same of du.
+/// an operand; backward writes into the same of du. A device has SiLU and GELU (tanh), gates
+/// too, in one kernel of ours.
 ///
 /// On the CPU in fp32 GELU (tanh) and SiLU are one loop each, x sigma(a(x)):
 ///
@@ -164,6 +165,26 @@ void run_rows(RowLoop* loop, const Parts& in, const at::Tensor& d, const at::Ten
                    });
 }
 
+/// Whether a device has this in one kernel of ours.
+bool is_of_device(const SegmentShape& s, const at::Tensor& u) {
+  return !u.is_cpu() &&
+         (s.activation == model::Activation::kSilu || s.activation == model::Activation::kGeluTanh);
+}
+
+device::Numbers numbers_or_none(const at::Tensor& t) {
+  return t.defined() ? numbers_of(t) : device::Numbers{};
+}
+
+device::Activated rows_of_device(const SegmentShape& s, const Parts& in) {
+  ORRERY_CHECK(!in.up.defined() || in.gate.stride(-2) == in.up.stride(-2));
+  return {.gate = numbers_of(in.gate),
+          .up = numbers_or_none(in.up),
+          .rows = s.token_count(),
+          .columns = s.out,
+          .stride = in.gate.stride(-2),
+          .gelu = s.activation == model::Activation::kGeluTanh};
+}
+
 }  // namespace
 
 void activation(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
@@ -181,6 +202,9 @@ void activation(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&
   if (phase == Phase::kF) {
     at::Tensor& g = o.writes[0].make();
     if (loop != nullptr) return run_rows(loop, {gate, up}, {}, g, {});
+    if (is_of_device(s, gate))
+      return launched(
+          device::activation(queue_of(gate), rows_of_device(s, {gate, up}), numbers_of(g)));
     apply(s.activation, g, gate);
     if (s.gated) g.mul_(up);
     return;
@@ -193,6 +217,12 @@ void activation(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&
     if (!apart) d_gate = half(du, 0);
   }
   if (loop != nullptr) return run_rows(loop, {gate, up}, d, {}, {d_gate, d_up});
+  if (is_of_device(s, gate)) {
+    ORRERY_CHECK(d_gate.stride(-2) == gate.stride(-2));
+    return launched(device::activation_backward(queue_of(gate), rows_of_device(s, {gate, up}),
+                                                numbers_of(d), numbers_of(d_gate),
+                                                numbers_or_none(d_up)));
+  }
   if (!s.gated) return apply_backward(s.activation, du, d, gate);
   at::mul_out(d_gate, d, up);
   apply_backward(s.activation, d_gate, d_gate, gate);

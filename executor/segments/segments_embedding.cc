@@ -1,6 +1,4 @@
 #include <ATen/ops/add.h>
-#include <ATen/ops/embedding_dense_backward.h>
-#include <ATen/ops/index_select.h>
 #include <ATen/ops/sum.h>
 
 #include <algorithm>
@@ -39,28 +37,20 @@ void scatter_rows(const SegmentShape& s, Operands& o, std::int64_t first) {
   }
 }
 
-void embedding_accelerator(const SegmentShape& s, Phase phase, Operands& o, std::int64_t first) {
-  const at::Tensor& ids = phase == Phase::kF ? o.reads[0] : o.reads[1];
-  at::Tensor local = ids.view({-1}).sub(first);
-  const at::Tensor outside = local.lt(0).logical_or_(local.ge(s.out));
-  local.masked_fill_(outside, 0);
-  if (phase == Phase::kF) {
-    at::Tensor x = o.writes[0].make().view({-1, s.in});
-    at::index_select_out(x, o.weights[0], 0, local);
-    x.masked_fill_(outside.unsqueeze(-1), 0);
-    return;
-  }
-  const at::Tensor d = rows_of(o.reads[0]).masked_fill(outside.unsqueeze(-1), 0).to(at::kFloat);
-  o.gradients[0].add_(at::embedding_dense_backward(d, local, s.out, -1, false));
+void look_up_on_device(const SegmentShape& s, Phase phase, Operands& o, std::int64_t first) {
+  const bool forward = phase == Phase::kF;
+  const at::Tensor& ids = o.reads[forward ? 0 : 1];
+  const device::Lookup lookup{ids.const_data_ptr<std::int64_t>(), s.token_count(), first, s.out,
+                              s.in};
+  launched(forward ? device::look_up(queue_of(ids), lookup, numbers_of(o.weights[0]),
+                                     numbers_of(o.writes[0].make()))
+                   : device::add_looked_up(queue_of(ids), lookup, numbers_of(o.reads[0]),
+                                           o.gradients[0].mutable_data_ptr<float>()));
 }
-
-}  // namespace
-
-namespace {
 
 void look_up(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
   const std::int64_t first = context.vocabulary_shard * s.out;
-  if (!o.reads[0].is_cpu()) return embedding_accelerator(s, phase, o, first);
+  if (!o.reads[0].is_cpu()) return look_up_on_device(s, phase, o, first);
   const auto on_cpu = [&]<class T>(T) {
     phase == Phase::kF ? gather_rows<T>(s, o, first) : scatter_rows<T>(s, o, first);
   };

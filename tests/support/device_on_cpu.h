@@ -1,7 +1,9 @@
 #pragma once
-/// The part of CUDA that executor/segments/device_kernels_cuda.cu uses, on threads of the CPU: the
-/// blocks of a launch in turn, each with a thread for every thread, so that indices, barriers and
-/// shuffles of its kernels are tested where there is no device. Include it, then the .cu.
+/// The part of CUDA that the kernels in executor/segments/device_*_cuda.cu use, on threads of the
+/// CPU: the blocks of a launch in turn, each with a thread for every thread, so that indices,
+/// barriers and shuffles of its kernels are tested where there is no device. Include it, then a
+/// .cu.
+#include <atomic>
 #include <barrier>
 #include <bit>
 #include <cmath>
@@ -38,6 +40,7 @@ inline __nv_bfloat16 __float2bfloat16_rn(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   return {static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16U) & 1U)) >> 16U)};
 }
+inline float __fdividef(float x, float y) { return x / y; }
 inline float rsqrtf(float x) { return 1.0F / std::sqrt(x); }
 
 namespace device_on_cpu {
@@ -48,12 +51,34 @@ struct Warp {
 };
 inline std::unique_ptr<std::barrier<>> block_barrier;
 inline std::vector<std::unique_ptr<Warp>> warps;
+inline std::atomic<bool> any = false;
 inline thread_local unsigned lane = 0;
 inline thread_local Warp* warp = nullptr;
 
 }  // namespace device_on_cpu
 
 inline void __syncthreads() { device_on_cpu::block_barrier->arrive_and_wait(); }
+inline int __syncthreads_or(int predicate) {
+  using namespace device_on_cpu;
+  if (predicate != 0) any = true;
+  __syncthreads();
+  const bool found = any;
+  __syncthreads();
+  any = false;
+  __syncthreads();
+  return found ? 1 : 0;
+}
+inline int __popc(unsigned x) { return std::popcount(x); }
+inline unsigned __ballot_sync(unsigned, int predicate) {
+  using namespace device_on_cpu;
+  warp->value[lane] = predicate != 0 ? 1.0F : 0.0F;
+  warp->barrier.arrive_and_wait();
+  unsigned found = 0;
+  for (unsigned i = 0; i < 32; ++i)
+    if (warp->value[i] != 0) found |= 1U << i;
+  warp->barrier.arrive_and_wait();
+  return found;
+}
 inline float __shfl_xor_sync(unsigned, float x, int other) {
   using namespace device_on_cpu;
   warp->value[lane] = x;

@@ -12,7 +12,10 @@
 #include "executor/segments/segment_kernels.h"
 #include "tests/support/device_on_cpu.h"
 // its functions, with threads of the CPU for a device
-#include "executor/segments/device_kernels_cuda.cu"
+#include "executor/segments/device_columns_cuda.cu"
+#include "executor/segments/device_elements_cuda.cu"
+#include "executor/segments/device_lookup_cuda.cu"
+#include "executor/segments/device_rows_cuda.cu"
 
 namespace orrery::executor {
 namespace {
@@ -49,6 +52,8 @@ class DeviceKernels : public ::testing::TestWithParam<DType> {
     const at::Tensor e = expected.to(at::kDouble).view({-1}), f = found.to(at::kDouble).view({-1});
     EXPECT_LE((e - f).abs().max().item<double>(), tolerance * e.abs().max().item<double>());
   }
+  void updates(std::int64_t parameter);
+  void rotations(std::int64_t dim);
   [[nodiscard]] double rounding() const { return bf16() ? kBFloat16 : kFloat; }
 
   static constexpr std::int64_t kRows = 3;
@@ -72,6 +77,8 @@ class DeviceRows : public DeviceKernels {
   void loss(std::int64_t padded);
   void norms(std::int64_t features);
   void residuals(std::int64_t columns);
+  void lookups(std::int64_t features);
+  void activations(model::Activation activation, bool gated, std::int64_t columns);
 };
 
 TEST_P(DeviceRows, LossOfAShardWithPadding) {
@@ -179,15 +186,84 @@ void DeviceRows::residuals(std::int64_t columns) {
   expect_near(y, x.to(at::kDouble) + p.to(at::kDouble) + bias.to(at::kDouble), rounding());
 }
 
+TEST_P(DeviceRows, LookedUpRowsAndTheirGradients) {
+  for (const std::int64_t features : {72, 70}) lookups(features);
+}
+
+// The second of two shards, of more tokens than a block looks at in one go, most of them alike.
+void DeviceRows::lookups(std::int64_t features) {
+  constexpr std::int64_t kIds = 12, kTokens = 600;
+  SegmentShape s = shape(SegmentKind::kEmbedding, features, kIds);
+  s.tokens = kTokens;
+  s.vocab = 2 * kIds;
+  SegmentContext context;
+  context.vocabulary_shard = 1;
+  const at::Tensor ids = at::randint(2 * kIds, {1, kTokens}, at::kLong);
+  ids.slice(1, 0, kTokens, 2).fill_(kIds + 3);
+  const at::Tensor table = random({kIds, features}), d = random({1, kTokens, features});
+  Operands f = operands({ids}, {declared({1, kTokens, features}, GetParam())});
+  f.weights = {table};
+  run(s, Phase::kF, f, context);
+  Operands g = operands({d, ids}, {});
+  g.gradients = {at::full({kIds, features}, 2.0)};
+  run(s, Phase::kBG, g, context);
+
+  at::Tensor y = at::zeros_like(d), gradient = at::full({kIds, features}, 2.0);
+  const device::Lookup lookup{ids.const_data_ptr<std::int64_t>(), kTokens, kIds, kIds, features};
+  device::look_up(nullptr, lookup, numbers_of(table), numbers_of(y));
+  device::add_looked_up(nullptr, lookup, numbers_of(d), gradient.mutable_data_ptr<float>());
+  EXPECT_TRUE(at::equal(y, f.writes[0].tensor));
+  expect_near(gradient, g.gradients[0], kFloat);
+}
+
+TEST_P(DeviceRows, Activations) {
+  for (const auto activation : {model::Activation::kSilu, model::Activation::kGeluTanh})
+    for (const bool gated : {false, true})
+      for (const std::int64_t columns : {72, 70}) activations(activation, gated, columns);
+}
+
+void DeviceRows::activations(model::Activation activation, bool gated, std::int64_t columns) {
+  const std::int64_t stride = gated ? 2 * columns : columns;
+  SegmentShape s = shape(SegmentKind::kActivation, stride, columns);
+  s.activation = activation;
+  s.gated = gated;
+  const at::Tensor u = random({1, kRows, stride}, 3), d = random({1, kRows, columns});
+  Operands f = operands({u}, {declared({1, kRows, columns}, GetParam())});
+  run(s, Phase::kF, f);
+  Operands b = operands({d, u}, {declared({1, kRows, stride}, GetParam())});
+  run(s, Phase::kB, b);
+
+  at::Tensor g = at::zeros_like(d), du = at::zeros_like(u);
+  const auto gate = [&](const at::Tensor& both) { return numbers_of(both.narrow(-1, 0, columns)); };
+  const auto up = [&](const at::Tensor& both) {
+    return gated ? numbers_of(both.narrow(-1, columns, columns)) : device::Numbers{};
+  };
+  const device::Activated x{.gate = gate(u),
+                            .up = up(u),
+                            .rows = kRows,
+                            .columns = columns,
+                            .stride = stride,
+                            .gelu = activation == model::Activation::kGeluTanh};
+  device::activation(nullptr, x, numbers_of(g));
+  device::activation_backward(nullptr, x, numbers_of(d), gate(du), up(du));
+  expect_near(g, f.writes[0].tensor, rounding());
+  expect_near(du, b.writes[0].tensor, rounding());
+}
+
 TEST_P(DeviceKernels, AdamWOverAUnitOfSeveralParameters) {
+  for (const std::int64_t parameter : {300, 301}) updates(parameter);
+}
+
+void DeviceKernels::updates(std::int64_t parameter) {
+  const std::int64_t all = 3 * parameter;
   plan::ParameterUnit unit;
   for (const bool decays : {true, false, true}) {
     plan::Parameter p;
     p.offset = unit.elements;
-    p.shape = p.local_shape = {300};
+    p.shape = p.local_shape = {parameter};
     p.decay = decays;
     unit.parameters.push_back(p);
-    unit.elements += 300;
+    unit.elements += parameter;
   }
   unit.padded = unit.elements;
   SegmentShape s;
@@ -196,7 +272,7 @@ TEST_P(DeviceKernels, AdamWOverAUnitOfSeveralParameters) {
   SegmentContext context;
   context.unit = &unit;
   context.optimizer.learning_rate = 0.1;
-  at::Tensor p = at::randn({900}), g = at::randn({900}), m = at::randn({900}), v = at::rand({900});
+  at::Tensor p = at::randn({all}), g = at::randn({all}), m = at::randn({all}), v = at::rand({all});
   Operands o = operands({g}, {}, {p.clone(), m.clone(), v.clone()});
   run(s, Phase::kF, o, context);
 
@@ -208,11 +284,11 @@ TEST_P(DeviceKernels, AdamWOverAUnitOfSeveralParameters) {
                                .root_correction = static_cast<float>(1 / std::sqrt(1 - a.beta2)),
                                .epsilon = static_cast<float>(a.epsilon)};
   const device::DecayRanges ranges{
-      .end = {300, 600, 900}, .decays = {true, false, true}, .count = 3};
-  at::Tensor rounded = at::zeros({900}, at::kBFloat16);
+      .end = {parameter, 2 * parameter, all}, .decays = {true, false, true}, .count = 3};
+  at::Tensor rounded = at::zeros({all}, at::kBFloat16);
   device::adamw(nullptr, p.mutable_data_ptr<float>(), g.const_data_ptr<float>(),
                 m.mutable_data_ptr<float>(), v.mutable_data_ptr<float>(),
-                bf16() ? rounded.mutable_data_ptr() : nullptr, 900, ranges, step);
+                bf16() ? rounded.mutable_data_ptr() : nullptr, all, ranges, step);
   EXPECT_TRUE(at::equal(p, o.updates[0]));
   EXPECT_TRUE(at::equal(m, o.updates[1]));
   EXPECT_TRUE(at::equal(v, o.updates[2]));
@@ -222,23 +298,27 @@ TEST_P(DeviceKernels, AdamWOverAUnitOfSeveralParameters) {
 }
 
 TEST_P(DeviceKernels, RotationOfPackedHeadsIntoHeadsByStride) {
-  constexpr std::int64_t kHeads = 3, kDim = 8, kHalf = kDim / 2;
-  const at::Tensor packed = random({2, kRows, 5 * kDim}), angle = at::randn({kRows, kHalf});
-  const at::Tensor x = packed.narrow(-1, kDim, kHeads * kDim).view({2, kRows, kHeads, kDim});
+  for (const std::int64_t dim : {32, 6}) rotations(dim);
+}
+
+void DeviceKernels::rotations(std::int64_t dim) {
+  constexpr std::int64_t kHeads = 3;
+  const std::int64_t half = dim / 2;
+  const at::Tensor packed = random({2, kRows, 5 * dim}), angle = at::randn({kRows, half});
+  const at::Tensor x = packed.narrow(-1, dim, kHeads * dim).view({2, kRows, kHeads, dim});
   const at::Tensor cos = angle.cos(), sin = angle.sin();
-  at::Tensor y = at::zeros_like(random({2, kHeads, kRows, kDim})).transpose(1, 2);
+  at::Tensor y = at::zeros_like(random({2, kHeads, kRows, dim})).transpose(1, 2);
   const auto heads = [](const at::Tensor& t) {
     return device::Heads{numbers_of(t), t.stride(0), t.stride(1), t.stride(2)};
   };
   device::rotate(nullptr, heads(y), heads(x), cos.const_data_ptr<float>(),
-                 sin.const_data_ptr<float>(), 2, kRows, kHeads, kDim, -1);
-  const at::Tensor wide = x.to(at::kDouble), x1 = wide.narrow(-1, 0, kHalf),
-                   x2 = wide.narrow(-1, kHalf, kHalf);
-  const at::Tensor c = cos.to(at::kDouble).view({1, kRows, 1, kHalf}),
-                   back = sin.to(at::kDouble).view({1, kRows, 1, kHalf});
-  expect_near(y.narrow(-1, 0, kHalf).contiguous(), (x1 * c + x2 * back).contiguous(), rounding());
-  expect_near(y.narrow(-1, kHalf, kHalf).contiguous(), (x2 * c - x1 * back).contiguous(),
-              rounding());
+                 sin.const_data_ptr<float>(), 2, kRows, kHeads, dim, -1);
+  const at::Tensor wide = x.to(at::kDouble), x1 = wide.narrow(-1, 0, half),
+                   x2 = wide.narrow(-1, half, half);
+  const at::Tensor c = cos.to(at::kDouble).view({1, kRows, 1, half}),
+                   back = sin.to(at::kDouble).view({1, kRows, 1, half});
+  expect_near(y.narrow(-1, 0, half).contiguous(), (x1 * c + x2 * back).contiguous(), rounding());
+  expect_near(y.narrow(-1, half, half).contiguous(), (x2 * c - x1 * back).contiguous(), rounding());
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, DeviceKernels,

@@ -72,7 +72,7 @@ TEST(Launches, AreThoseThatAProfilerCounts) {
       .micro_batch = 2, .global_batch = 4, .precision = model::Precision::kBFloat16};
   options.sequence = 1024;
   const Program program = *lower(*uniform_plan(model, "local", 1, options), model);
-  EXPECT_EQ(launches(program, program.classes[0]), 201);
+  EXPECT_EQ(launches(program, program.classes[0]), 171);
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
-#include "executor/transport/streams_nccl.h"
+#include "executor/transport/streams_cuda.h"
 
 #include "base/numbers.h"
 #include "executor/state/device.h"
-#include "executor/transport/checks_nccl.h"
+#include "executor/transport/checks_cuda.h"
 
 namespace orrery::executor {
 
@@ -10,14 +10,13 @@ namespace {
 constexpr auto kCompute = as_index(plan::Stream::kCompute);
 }  // namespace
 
-base::Result<void> check(ncclResult_t code, const char* what) {
-  if (code == ncclSuccess) return {};
-  return base::fail(base::ErrorCode::kCollective, "{}: {} ({})", what, ncclGetErrorString(code),
-                    ncclGetLastError(nullptr));
-}
 base::Result<void> check(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return {};
   return base::fail(base::ErrorCode::kDevice, "{}: {}", what, cudaGetErrorString(code));
+}
+
+base::Result<std::unique_ptr<Streams>> make_cuda_streams(c10::Device device) {
+  return CudaStreams::create(device);
 }
 
 base::Result<std::unique_ptr<CudaStreams>> CudaStreams::create(c10::Device device) {

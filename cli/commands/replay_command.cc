@@ -48,8 +48,17 @@ struct Replay {
   plan::Timeline timeline;
 };
 
-Result<Replay> replay_rank(const plan::Program& program, int rank, const sim::RankAlone& alone,
-                           const executor::RunOptions& options) {
+/// What a replay counts: the Program's buffers and the tables of rotary attention, not the
+/// framework's own bytes.
+double counted_bytes(const plan::Program& program, const plan::RankClass& k,
+                     const CostModel& cost) {
+  const auto& profile = cost.profile();
+  const std::int64_t framework = profile ? profile->context_bytes : 0;
+  return real(plan::static_memory(program, k).peak_bytes + cost.context_bytes() - framework);
+}
+
+Result<Replay> replay_rank(const plan::Program& program, const CostModel& cost, int rank,
+                           const sim::RankAlone& alone, const executor::RunOptions& options) {
   const plan::RankClass& k = program.class_of(rank);
   say("replaying rank {} of {}, stage {}\n", rank, program.world_size, k.stage);
   TRY(executor::RunReport run, replay_here(program, {.rank = rank, .op_ps = alone.op_ps}, options));
@@ -64,7 +73,7 @@ Result<Replay> replay_rank(const plan::Program& program, int rank, const sim::Ra
                 .compute_s = {sim::seconds(alone.compute_ps), compute_seconds(run.timeline.spans)},
                 .communication_s = sim::seconds(alone.communication_ps),
                 .step_s = {sim::seconds(alone.step_ps), median(std::move(seconds))},
-                .peak_bytes = {real(plan::static_memory(program, k).peak_bytes),
+                .peak_bytes = {counted_bytes(program, k, cost),
                                real(run.peak_memory_bytes[as_index(k.stage)])}};
   replay.device = run.device;
   replay.timeline = std::move(run.timeline);
@@ -81,8 +90,8 @@ void add_timeline(plan::Timeline from, plan::Timeline& to) {
 
 /// Replays the ranks one after another; all their spans go to `timeline`.
 Result<ReplayReport> replay_ranks(const Options& o, const plan::Program& program,
-                                  const CostModel& cost, plan::Timeline& timeline) {
-  TRY(const std::vector<int> ranks, ranks_of(o, program));
+                                  const CostModel& cost, const std::vector<int>& ranks,
+                                  plan::Timeline& timeline) {
   TRY(const sim::SimReport predicted, sim::simulate(program, cost, {.alone = true}));
   const executor::RunOptions run = run_options_of(o);
   ReplayReport report{.device = {},
@@ -93,12 +102,14 @@ Result<ReplayReport> replay_ranks(const Options& o, const plan::Program& program
   sim::SimOptions again;
   for (const int rank : ranks) {
     const auto k = as_u32(&program.class_of(rank) - program.classes.data());
-    TRY(Replay replay, replay_rank(program, rank, predicted.alone[k], run));
+    TRY(Replay replay, replay_rank(program, cost, rank, predicted.alone[k], run));
     report.device = replay.device;
     report.rows.push_back(replay.row);
     add_compute_times(replay.timeline.spans, k, again.compute);
     add_timeline(std::move(replay.timeline), timeline);
   }
+  if (report.device == "cpu" && cost.overlaps())
+    say("on a CPU communication does not overlap computation, as it does in the prediction\n");
   if (ranks.size() < program.classes.size()) return report;
   TRY(const sim::SimReport fed_back, sim::simulate(program, cost, again));
   report.fed_back = {sim::seconds(fed_back.step_time_ps), fed_back.exposed_communication_fraction,
@@ -111,9 +122,10 @@ Result<int> run(const Options& options, const Invocation&) {
   TRY(const Scene scene, scene_of(options, plan));
   TRY_VOID(check_ranks(plan, scene.cost.topology()));
   TRY(const plan::Program program, training_program(plan, scene.model));
+  TRY(const std::vector<int> ranks, ranks_of(options, program));
   TRY_VOID(check_trainable(program));
   plan::Timeline timeline;
-  TRY(const ReplayReport report, replay_ranks(options, program, scene.cost, timeline));
+  TRY(const ReplayReport report, replay_ranks(options, program, scene.cost, ranks, timeline));
   const Json document = to_json(report, plan);
   if (options.has("trace"))
     TRY_VOID(base::write_file_atomic(options.string("trace"), plan::to_text(timeline)));

@@ -26,9 +26,11 @@ class EndedTransfer final : public Transfer {
   base::Result<void> wait() override { return {}; }
 };
 
+/// Under way until its time has come, as one of a real transport.
 class TimedTransfer final : public Transfer {
  public:
-  explicit TimedTransfer(PredictedTimes::Clock::time_point end) : end_(end) {}
+  TimedTransfer(std::vector<TransferLeg> legs, PredictedTimes::Clock::time_point end)
+      : legs_(std::move(legs)), end_(end) {}
   base::Result<bool> test() override { return PredictedTimes::Clock::now() >= end_; }
   base::Result<void> wait() override {
     wait_until(end_);
@@ -36,6 +38,7 @@ class TimedTransfer final : public Transfer {
   }
 
  private:
+  std::vector<TransferLeg> legs_;
   PredictedTimes::Clock::time_point end_;
 };
 
@@ -95,9 +98,9 @@ class LocalCommunicator final : public Communicator {
     for (TransferLeg& leg : legs) {
       if (!leg.send) leg.tensor.uniform_(-1, 1);
     }
-    if (!times_) return std::make_unique<EndedTransfer>();
-    TRY_VOID(times_->end());
-    return std::make_unique<TimedTransfer>(times_->end_on_host());
+    if (times_) TRY_VOID(times_->end());
+    if (!times_ || streams_) return std::make_unique<EndedTransfer>();
+    return std::make_unique<TimedTransfer>(std::move(legs), times_->end_on_host());
   }
 
   base::Result<void> barrier() override { return {}; }

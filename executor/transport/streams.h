@@ -37,7 +37,8 @@ class Streams {
   virtual base::Result<void> finish() = 0;
 };
 
-/// Those of a CUDA device (streams_cuda.h). Error: kDevice.
+/// Those of a CUDA device (streams_cuda.h) for kernels that are short or only wait: they go before
+/// those of compute. Error: kDevice.
 base::Result<std::unique_ptr<Streams>> make_cuda_streams(c10::Device device);
 
 }  // namespace orrery::executor

@@ -35,7 +35,8 @@ void PredictedTimes::at(std::size_t number) {
 }
 
 base::Result<void> PredictedTimes::begin() {
-  if (std::exchange(begun_, true)) return {};
+  if (begun_) return {};
+  begun_ = true;
   begin_ = Clock::now();
   if (device_.is_cpu()) return {};
   return launched(device::store_time(cuda_current_stream(device_.index()),

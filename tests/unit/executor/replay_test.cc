@@ -2,7 +2,10 @@
 // it is given.
 #include "executor/runtime/replay.h"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,8 +17,6 @@
 
 namespace orrery::executor {
 namespace {
-
-using std::chrono::milliseconds;
 
 constexpr std::int64_t kMillisecondPs = 1'000'000'000;
 
@@ -90,6 +91,24 @@ TEST(Replay, ASendHoldsNobodyUntilItIsWaitedFor) {
   EXPECT_TRUE(transfer->wait());
   EXPECT_GE(clock.seconds(), 0.02);
   EXPECT_TRUE(transfer->test().value());
+}
+
+// Along both dimensions, and where the own part already lies in its slot.
+TEST(Replay, AnAllGatherRepeatsTheOwnPart) {
+  const auto communicator = make_stub_communicator(1, 3);
+  const std::vector<int> ranks{0, 1, 2};
+  const Channel channel = communicator->channel(ranks, plan::Stream::kData).value();
+  const at::Tensor part = at::arange(4).view({2, 2});
+  for (const int dim : {0, 1}) {
+    at::Tensor whole =
+        at::empty(dim == 0 ? at::IntArrayRef{6, 2} : at::IntArrayRef{2, 6}, at::kLong);
+    ASSERT_TRUE(communicator->all_gather(channel, part, whole, dim));
+    EXPECT_TRUE(at::equal(whole, at::cat({part, part, part}, dim)));
+  }
+  at::Tensor flat = at::arange(12);
+  const at::Tensor own = flat.narrow(0, 4, 4);
+  ASSERT_TRUE(communicator->all_gather(channel, own, flat, 0));
+  EXPECT_TRUE(at::equal(flat, at::arange(4, 8).repeat({3})));
 }
 
 TEST(Replay, ARankThatThePlanDoesNotHaveIsRefused) {

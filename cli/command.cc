@@ -24,12 +24,12 @@
 namespace orrery::cli {
 
 std::span<const Command> commands() {
-  static const std::array kCommands{plan_command(),    sweep_command(),      simulate_command(),
-                                    explain_command(), train_command(),      calibrate_command(),
-                                    compare_command(), validate_command(),   partition_command(),
-                                    solve_command(),   import_command(),     export_command(),
-                                    check_command(),   collective_command(), topology_command(),
-                                    list_command(),    doctor_command(),     completions_command()};
+  static const std::array kCommands{
+      plan_command(),     sweep_command(),     simulate_command(),   explain_command(),
+      train_command(),    replay_command(),    calibrate_command(),  compare_command(),
+      validate_command(), partition_command(), solve_command(),      import_command(),
+      export_command(),   check_command(),     collective_command(), topology_command(),
+      list_command(),     doctor_command(),    completions_command()};
   return kCommands;
 }
 

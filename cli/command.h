@@ -29,6 +29,7 @@ Command sweep_command();
 Command simulate_command();
 Command explain_command();
 Command train_command();
+Command replay_command();
 Command calibrate_command();
 Command compare_command();
 Command validate_command();

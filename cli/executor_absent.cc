@@ -46,6 +46,10 @@ bool launched_as_rank() { return false; }
 Result<void> check_trainable(const plan::Program&) { return no_executor(); }
 Result<int> launch(int, const std::vector<std::string>&) { return no_executor(); }
 Result<TrainOutcome> train_here(const plan::Program&, const TrainJob&) { return no_executor(); }
+Result<executor::RunReport> replay_here(const plan::Program&, const executor::ReplayedRank&,
+                                        const executor::RunOptions&) {
+  return no_executor();
+}
 Result<CalibrateOutcome> calibrate_here(const CalibrateJob&) { return no_executor(); }
 Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>&, const std::string&,
                                        model::Precision) {

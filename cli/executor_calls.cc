@@ -70,6 +70,12 @@ Result<TrainOutcome> train_here(const plan::Program& program, const TrainJob& jo
   return out;
 }
 
+Result<executor::RunReport> replay_here(const plan::Program& program,
+                                        const executor::ReplayedRank& rank,
+                                        const executor::RunOptions& options) {
+  return executor::replay(program, rank, options);
+}
+
 Result<CalibrateOutcome> calibrate_here(const CalibrateJob& job) {
   TRY(const executor::Launch place, executor::detect_launch());
   executor::CalibrateOptions options;

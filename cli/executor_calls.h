@@ -8,6 +8,7 @@
 #include "cli/train_log.h"
 #include "executor/measure/block_timing.h"
 #include "executor/measure/rounds.h"
+#include "executor/runtime/replay.h"
 #include "model/profile.h"
 #include "plan/program/program.h"
 
@@ -43,6 +44,11 @@ Result<void> check_trainable(const plan::Program& program);
 
 /// Runs this process's rank. Error: kMissingFeature without an executor.
 Result<TrainOutcome> train_here(const plan::Program& program, const TrainJob& job);
+
+/// executor::replay(). Error: kMissingFeature without an executor.
+Result<executor::RunReport> replay_here(const plan::Program& program,
+                                        const executor::ReplayedRank& rank,
+                                        const executor::RunOptions& options);
 
 struct CalibrateJob {
   std::string device = "cpu";

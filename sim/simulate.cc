@@ -69,7 +69,8 @@ base::Result<SimReport> simulate(const plan::Program& program, const costmodel::
   const std::int64_t slowdown = std::max<std::int64_t>(cost.overlap_slowdown_ppm(), 1'000'000);
   kernel::EventQueue queue;
   FlowNetwork network(cost.topology(), slowdown, queue, Interpreter::kFlowEvent);
-  TRY(const PreparedStep step, prepare(program, cost, network, !options.picture));
+  TRY(PreparedStep step, prepare(program, cost, network, !options.picture));
+  if (!options.compute.empty()) set_compute(step, options.compute);
   Interpreter interpreter(
       step, network, queue,
       {.overlaps = cost.overlaps(), .slowdown_ppm = slowdown, .memory_samples = options.timeline});
@@ -84,6 +85,9 @@ base::Result<SimReport> simulate(const plan::Program& program, const costmodel::
   }
   SimReport report = step_report(program, cost, finished, options);
   report.fingerprint = fingerprint_of(program, outcome);
+  if (options.alone)
+    for (std::size_t c = 0; c < step.classes.size(); ++c)
+      report.alone.push_back(rank_alone(step.classes[c], outcome.classes[c], cost.overlaps()));
   return report;
 }
 

@@ -7,9 +7,9 @@
 
 #include "base/numbers.h"
 #include "cli/block_shapes.h"
-#include "cli/commands/block_errors.h"
 #include "cli/executor_calls.h"
 #include "cli/inputs.h"
+#include "cli/measured/block_errors.h"
 #include "cli/text/show.h"
 #include "costmodel/coverage.h"
 #include "costmodel/profiles/profiles.h"

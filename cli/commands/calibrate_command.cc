@@ -1,10 +1,10 @@
 #include "base/json.h"
 #include "cli/block_shapes.h"
 #include "cli/command.h"
-#include "cli/commands/block_errors.h"
 #include "cli/commands/calibrate_check.h"
 #include "cli/executor_calls.h"
 #include "cli/inputs.h"
+#include "cli/measured/block_errors.h"
 
 namespace orrery::cli {
 

@@ -1,7 +1,7 @@
 #include "base/numbers.h"
 #include "cli/command.h"
-#include "cli/commands/timeline_match.h"
 #include "cli/inputs.h"
+#include "cli/measured/timeline_match.h"
 #include "cli/text/show.h"
 
 namespace orrery::cli {

@@ -4,7 +4,7 @@
 #include "cli/executor_calls.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
-#include "plan/lowering/lower.h"
+#include "cli/training_program.h"
 
 namespace orrery::cli {
 
@@ -36,14 +36,9 @@ TrainJob job_of(const Options& o) {
 
 Result<int> run(const Options& options, const Invocation& invocation) {
   TRY(const Plan plan, plan::load_plan(options.string("plan")));
-  if (model::format_of(plan.precision) != model::Format::kNone)
-    return refuse(ErrorCode::kInconsistent, "plan again with --precision bf16 or fp32",
-                  "{} is planned and simulated; training runs in bf16 and fp32",
-                  model::to_string(plan.precision));
   TRY(ModelSpec base, model::find_model(plan.model));
   TRY(const ModelSpec model, model::with_adapter(std::move(base), plan.adapter));
-  TRY_VOID(check_objective(model));
-  TRY(const plan::Program program, plan::lower(plan, model));
+  TRY(const plan::Program program, training_program(plan, model));
   const bool alone = !launched_as_rank();
   if (alone) {
     const int ranks = options.has("ranks") ? options.count("ranks") : plan.world_size();

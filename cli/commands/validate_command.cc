@@ -6,10 +6,10 @@
 
 #include "base/numbers.h"
 #include "cli/command.h"
-#include "cli/commands/validate_plans.h"
 #include "cli/executor_calls.h"
 #include "cli/inputs.h"
 #include "cli/local_profile.h"
+#include "cli/measured/validate_plans.h"
 #include "cli/text/show.h"
 #include "plan/lowering/lower.h"
 #include "sim/simulate.h"

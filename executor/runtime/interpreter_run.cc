@@ -39,7 +39,8 @@ base::Result<void> Interpreter::step(std::int64_t index, bool record) {
                       .step = index,
                       .layer = s.layer,
                       .micro_batch = s.micro_batch,
-                      .operation = s.op->name});
+                      .operation = s.op->name,
+                      .number = i});
     if (auto done = guarded([&] { return run(i, record); }); !done) {
       // what another rank failed of is the cause, not what came of it here
       TRY_VOID(communicator_.healthy());

@@ -94,6 +94,7 @@ base::Result<StepResult> timed_step(Session& s, int index, bool record) {
 base::Result<RunReport> train(Session& s, const Hooks& hooks) {
   RunReport report;
   report.program_fingerprint = s.program.fingerprint();
+  report.device = s.site.device.is_cpu() ? "cpu" : "cuda";
   const int steps = s.options.warmup + s.options.steps;
   s.memory.reset_peak();
   for (int step = 0; step < steps; ++step) {
@@ -106,7 +107,7 @@ base::Result<RunReport> train(Session& s, const Hooks& hooks) {
                        .spans = s.interpreter->spans(),
                        .samples = s.interpreter->memory()};
   TRY(const std::vector<std::string> texts, s.world.gather(to_text(own)));
-  if (s.world.rank() != 0) return report;
+  if (texts.empty()) return report;
   TRY_VOID(merge(texts, s.program, report));
   return report;
 }

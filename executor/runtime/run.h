@@ -38,6 +38,7 @@ struct RunReport {
   std::vector<std::array<std::int64_t, plan::kBufferCategories>> memory_at_peak;  // by stage
   plan::Timeline timeline;  // gathered on rank 0
   std::string program_fingerprint;
+  std::string device;  // "cpu" or "cuda"
 };
 
 /// Called on rank 0.

@@ -21,6 +21,7 @@ void cuda_reset_peak(int) { ORRERY_CHECK(false, "no CUDA in this build"); }
 void cuda_synchronize(int) { ORRERY_CHECK(false, "no CUDA in this build"); }
 AcceleratorName cuda_name(int) { ORRERY_CHECK(false, "no CUDA in this build"); }
 std::int64_t cuda_framework_bytes(int) { ORRERY_CHECK(false, "no CUDA in this build"); }
+void cuda_release_cached() { ORRERY_CHECK(false, "no CUDA in this build"); }
 void* cuda_current_stream(int) { ORRERY_CHECK(false, "no CUDA in this build"); }
 void cuda_set_stream(int, void*) { ORRERY_CHECK(false, "no CUDA in this build"); }
 void cuda_record_stream(const at::Tensor&, void*) { ORRERY_CHECK(false, "no CUDA in this build"); }
@@ -77,6 +78,9 @@ void DeviceMemory::reset_peak() {
 }
 std::int64_t DeviceMemory::framework_bytes() const {
   return device_.is_cpu() ? 0 : cuda_framework_bytes(device_.index()) + before_;
+}
+void DeviceMemory::release_cached() const {
+  if (!device_.is_cpu()) cuda_release_cached();
 }
 void DeviceMemory::synchronize() const {
   if (!device_.is_cpu()) cuda_synchronize(device_.index());

@@ -37,6 +37,8 @@ class DeviceMemory {
   /// What the framework and its libraries hold of an accelerator's memory beside tensors, if no
   /// other process uses it; 0 on the CPU.
   [[nodiscard]] std::int64_t framework_bytes() const;
+  /// Gives back what LibTorch keeps of a CUDA device beyond its tensors.
+  void release_cached() const;
   /// Waits for the device's work, so that a clock read after it covers it.
   void synchronize() const;
 
@@ -88,6 +90,7 @@ void cuda_reset_peak(int index);
 void cuda_synchronize(int index);
 AcceleratorName cuda_name(int index);
 std::int64_t cuda_framework_bytes(int index);
+void cuda_release_cached();
 // Streams are cudaStream_t.
 void* cuda_current_stream(int index);
 void cuda_set_stream(int index, void* stream);

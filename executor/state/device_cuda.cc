@@ -64,6 +64,8 @@ std::int64_t cuda_framework_bytes(int index) {
          stats_of(index).reserved_bytes[kAll].current;
 }
 
+void cuda_release_cached() { c10::cuda::CUDACachingAllocator::emptyCache(); }
+
 void* cuda_current_stream(int index) {
   return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(index)).stream();
 }

@@ -1,5 +1,6 @@
 #pragma once
-/// What the interpreter asks of a transport. Four implementations stand behind one factory (below):
+/// What the interpreter asks of a transport. Four implementations stand behind one factory (below),
+/// and a fifth is made for a replay:
 ///
 ///   self   one process alone; every group has one rank
 ///   mpi    CPU tensors over MPI
@@ -7,6 +8,7 @@
 ///   stub   one process plays any rank of any plan: communication costs nothing, and what would
 ///          arrive is made up (an all-gather repeats the own part, a receive is noise), so that
 ///          compute times and memory of a large plan can be measured on one device
+///   replay a stub whose operations take the time predicted for them; on CUDA with streams
 ///
 /// One thread. Collectives are blocking for the caller's program order: when a call returns,
 /// tensors may be read or written (on CUDA: by work issued afterwards on the current stream, which
@@ -140,6 +142,11 @@ base::Result<std::unique_ptr<Communicator>> make_communicator(
 // One per file communicator_<name>.cc.
 std::unique_ptr<Communicator> make_self_communicator();
 std::unique_ptr<Communicator> make_stub_communicator(int rank, int world_size);
+/// `ps`: what every operation of the rank's step takes, in issue order; the interpreter says by
+/// at() which one it is at. Error: kDevice.
+base::Result<std::unique_ptr<Communicator>> make_replay_communicator(int rank, int world_size,
+                                                                     std::vector<std::int64_t> ps,
+                                                                     c10::Device device);
 base::Result<std::unique_ptr<Communicator>> make_mpi_communicator();
 /// Of tensors on `device`. communicator_nccl.cc, or nccl_absent.cc in a build without NCCL.
 base::Result<std::unique_ptr<Communicator>> make_nccl_communicator(const Launch& launch,

@@ -22,12 +22,18 @@
 #include "executor/transport/checks_nccl.h"
 #include "executor/transport/communicator.h"
 #include "executor/transport/store.h"
-#include "executor/transport/streams_nccl.h"
+#include "executor/transport/streams_cuda.h"
 #include "executor/transport/watchdog_nccl.h"
 
 namespace orrery::executor {
 
 using base::ErrorCode;
+
+base::Result<void> check(ncclResult_t code, const char* what) {
+  if (code == ncclSuccess) return {};
+  return base::fail(base::ErrorCode::kCollective, "{}: {} ({})", what, ncclGetErrorString(code),
+                    ncclGetLastError(nullptr));
+}
 
 namespace {
 

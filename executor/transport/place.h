@@ -2,6 +2,8 @@
 /// Where in a Program a rank stands, for messages about it.
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -12,6 +14,7 @@ struct Place {
   std::int64_t step = 0;
   int layer = 0, micro_batch = 0;
   std::string_view operation = {};  // of the Program, which outlives it; empty: between steps
+  std::size_t number = 0;           // of the operation, in issue order
 };
 
 inline std::string to_string(const Place& p) {

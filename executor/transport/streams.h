@@ -6,8 +6,10 @@
 /// Tensors of the host take part as well (a device that shares its memory): LibTorch computes on
 /// them at once, so the host first waits until the stream has come to that point.
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "base/result.h"
@@ -34,5 +36,9 @@ class Streams {
   /// The host waits for all streams, and the stream of compute is current. Errors: kDevice.
   virtual base::Result<void> finish() = 0;
 };
+
+/// Those of a CUDA device (streams_cuda.h) for kernels that are short or only wait: they go before
+/// those of compute. Error: kDevice.
+base::Result<std::unique_ptr<Streams>> make_cuda_streams(c10::Device device);
 
 }  // namespace orrery::executor

@@ -12,14 +12,17 @@
 #include "plan/program/trace.h"
 #include "sim/report/energy.h"
 #include "sim/report/picture.h"
+#include "sim/step/rank_alone.h"
 #include "sim/step/time_part.h"
 
 namespace orrery::sim {
 
 struct SimOptions {
-  bool timeline = false;  // record spans and memory samples (one rank per class)
-  bool picture = false;   // passes, memory by category, links (picture.h)
-  bool energy = false;    // @pre MachinePower::of() the cluster (energy.h)
+  bool timeline = false;      // record spans and memory samples (one rank per class)
+  bool picture = false;       // passes, memory by category, links (picture.h)
+  bool energy = false;        // @pre MachinePower::of() the cluster (energy.h)
+  bool alone = false;         // every class by itself (step/rank_alone.h)
+  ComputeTimes compute = {};  // as measured, in place of prices
 };
 
 /// Per rank class (pipeline stage); every rank of a class behaves alike.
@@ -53,6 +56,7 @@ struct SimReport {
   std::string fingerprint;           // over all start and end times in canonical order
   plan::Timeline timeline;           // when asked
   Picture picture;                   // when asked
+  std::vector<RankAlone> alone;      // [class] when asked
   std::optional<StepEnergy> energy;  // when asked
 };
 

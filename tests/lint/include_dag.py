@@ -88,7 +88,8 @@ SUB_ROOMS = {
         "html": {"text"},
         "tables": {".", "text"},
         "shell": {".", "text"},
-        "commands": {".", "text", "html", "tables"},
+        "measured": {".", "text"},
+        "commands": {".", "text", "html", "tables", "measured"},
     },
 }
 # What a sub-room may see of other rooms, where that is less than its room may.

@@ -40,6 +40,8 @@ std::vector<Case> wrong_arguments() {
        "--micro-batch 6000"},
       {"truncated_json", "simulate --plan plan.json", {{"plan.json", kPlan}}},
       {"missing_file", "simulate --plan nowhere.json"},
+      {"replay_help", "replay --help"},
+      {"replay_unknown_rank", "replay --plan plan.json --rank 8", {{"plan.json", kUnevenPlan}}},
       {"unreadable_file", "simulate --plan ."},
       {"infeasible",
        "plan --model llama-2-7b --cluster dgx-a100 --memory 4GiB --global-batch 64 "

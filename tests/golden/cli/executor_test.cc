@@ -1,5 +1,5 @@
-/// `orrery` itself knows no LibTorch: for train, calibrate and validate it becomes the
-/// `orrery-executor` beside it. A copy of the program with a script for neighbour shows what
+/// `orrery` itself knows no LibTorch: for train, replay, calibrate and validate it becomes
+/// the `orrery-executor` beside it. A copy of the program with a script for neighbour shows what
 /// arrives there; a copy alone refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

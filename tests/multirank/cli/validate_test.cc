@@ -71,6 +71,29 @@ TEST_F(Validate, ACalibratedProfileIsHeldAgainstBlocksOfOtherShapes) {
   EXPECT_GT(check.at("coverage").at(0).at("compute").at("measured").get<double>(), 0.5);
 }
 
+TEST_F(Validate, EveryRankClassOfAPlanForEightDevicesIsReplayedOnThisOne) {
+  ASSERT_EQ(run("plan --model llama-tiny --cluster dgx-1-v100 --precision fp32 --global-batch 16 "
+                "--fix tp=2,pp=2,zero=1 --out plan.json > /dev/null"),
+            0);
+  ASSERT_EQ(run("replay --plan plan.json --device cpu --steps 1 --trace trace.json --json > "
+                "replay.json"),
+            0);
+  const base::Json replay = json("replay.json");
+  ASSERT_EQ(replay.at("classes").size(), 2U);
+  for (const base::Json& k : replay.at("classes")) {
+    EXPECT_EQ(k.at("peak_memory").at("predicted_bytes"), k.at("peak_memory").at("replayed_bytes"));
+    EXPECT_GT(k.at("step_alone").at("replayed_s").get<double>(),
+              k.at("communication").at("predicted_s").get<double>());
+  }
+  EXPECT_TRUE(replay.contains("with_replayed_compute"));
+  ASSERT_EQ(run("simulate --plan plan.json --trace predicted.json > /dev/null"), 0);
+  ASSERT_EQ(run("compare predicted.json trace.json --json > comparison.json"), 0);
+  const base::Json comparison = json("comparison.json");
+  EXPECT_GT(comparison.at("matched").get<int>(), 100);
+  EXPECT_EQ(comparison.at("only_predicted"), 0);
+  EXPECT_EQ(comparison.at("only_measured"), 0);
+}
+
 TEST_F(Validate, PredictedAndMeasuredTimelinesMatchSpanBySpan) {
   ASSERT_EQ(run("plan --model llama-tiny --cluster local --precision fp32 --global-batch 8 --out "
                 "plan.json > /dev/null"),

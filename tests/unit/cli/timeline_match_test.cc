@@ -1,4 +1,4 @@
-#include "cli/commands/timeline_match.h"
+#include "cli/measured/timeline_match.h"
 
 #include <gtest/gtest.h>
 

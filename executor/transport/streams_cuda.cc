@@ -1,8 +1,8 @@
-#include "executor/transport/streams_nccl.h"
+#include "executor/transport/streams_cuda.h"
 
 #include "base/numbers.h"
 #include "executor/state/device.h"
-#include "executor/transport/checks_nccl.h"
+#include "executor/transport/checks_cuda.h"
 
 namespace orrery::executor {
 
@@ -10,24 +10,28 @@ namespace {
 constexpr auto kCompute = as_index(plan::Stream::kCompute);
 }  // namespace
 
-base::Result<void> check(ncclResult_t code, const char* what) {
-  if (code == ncclSuccess) return {};
-  return base::fail(base::ErrorCode::kCollective, "{}: {} ({})", what, ncclGetErrorString(code),
-                    ncclGetLastError(nullptr));
-}
 base::Result<void> check(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return {};
   return base::fail(base::ErrorCode::kDevice, "{}: {}", what, cudaGetErrorString(code));
 }
 
-base::Result<std::unique_ptr<CudaStreams>> CudaStreams::create(c10::Device device) {
+base::Result<std::unique_ptr<Streams>> make_cuda_streams(c10::Device device) {
+  // A kernel of one thread would wait for the last wave of whatever computes beside it.
+  int least = 0, greatest = 0;
+  TRY_VOID(check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                 "cudaDeviceGetStreamPriorityRange"));
+  return CudaStreams::create(device, greatest);
+}
+
+base::Result<std::unique_ptr<CudaStreams>> CudaStreams::create(c10::Device device, int priority) {
   std::unique_ptr<CudaStreams> made(new CudaStreams(device));
   for (std::size_t s = 0; s < made->streams_.size(); ++s) {
     if (s == kCompute && !device.is_cpu())
       made->streams_[s] = static_cast<cudaStream_t>(cuda_current_stream(device.index()));
     else
-      TRY_VOID(check(cudaStreamCreateWithFlags(&made->streams_[s], cudaStreamNonBlocking),
-                     "cudaStreamCreate"));
+      TRY_VOID(
+          check(cudaStreamCreateWithPriority(&made->streams_[s], cudaStreamNonBlocking, priority),
+                "cudaStreamCreate"));
   }
   return made;
 }

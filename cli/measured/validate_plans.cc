@@ -1,4 +1,4 @@
-#include "cli/commands/validate_plans.h"
+#include "cli/measured/validate_plans.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "cli/commands/timeline_match.h"
+#include "cli/measured/timeline_match.h"
 
 #include "cli/refuse.h"
 #include "cli/text/show.h"

@@ -1,4 +1,4 @@
-#include "cli/commands/block_errors.h"
+#include "cli/measured/block_errors.h"
 
 #include "base/numbers.h"
 #include "cli/inputs.h"

@@ -13,7 +13,8 @@ namespace orrery::executor {
 /// On the runtime of CUDA. Compute runs on the stream that is current when they are made.
 class CudaStreams final : public Streams {
  public:
-  static base::Result<std::unique_ptr<CudaStreams>> create(c10::Device device);
+  /// `priority`: CUDA's, of all streams but that of compute.
+  static base::Result<std::unique_ptr<CudaStreams>> create(c10::Device device, int priority = 0);
   ~CudaStreams() override;
   CudaStreams(const CudaStreams&) = delete;
   CudaStreams& operator=(const CudaStreams&) = delete;

@@ -4,7 +4,7 @@
 
 #include "base/options.h"
 #include "base/result.h"
-#include "cli/commands/validate_plans.h"
+#include "cli/measured/validate_plans.h"
 #include "executor/measure/block_timing.h"
 #include "model/profile.h"
 

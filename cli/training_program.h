@@ -1,0 +1,14 @@
+#pragma once
+#include "base/result.h"
+#include "model/spec.h"
+#include "plan/program/plan.h"
+#include "plan/program/program.h"
+
+namespace orrery::cli {
+
+/// The Program of a plan that is to be trained with. Errors: kInconsistent (a precision that is
+/// only simulated), kUnsupported (a model that does not predict next tokens), those of
+/// plan::lower().
+base::Result<plan::Program> training_program(const plan::Plan& plan, const model::ModelSpec& model);
+
+}  // namespace orrery::cli

@@ -53,10 +53,7 @@ void OperationSamples::add(const plan::Program& program, const RecordedStep& ste
     o.totals.push_back(total.first);
     o.occurrences = total.second;
   }
-  const bool recorded_alone = step.unrecorded_seconds == 0;
-  if (!recorded_alone) played.unrecorded.push_back(step.unrecorded_seconds);
-  played.gaps.push_back(
-      recorded_alone ? (step.wall_seconds * used - spans) / real(step.spans.size()) : 0);
+  played.gaps.push_back((step.wall_seconds * used - spans) / real(step.spans.size()));
 }
 
 base::Result<std::vector<model::OperatorPoint>> OperationSamples::points(
@@ -72,22 +69,16 @@ base::Result<ComposedStep> OperationSamples::composed(
     const PlayedProgram& played, const std::vector<model::OperatorPoint>& points,
     Communicator& world) const {
   ComposedStep step;
-  double others = 0;
   for (const auto& [index, operation] : played.operations) {
     const Sample& s = samples_[index];
     const auto point = std::ranges::find_if(points, [&](const model::OperatorPoint& p) {
       return p.phase == s.phase && p.shape == s.shape;
     });
-    const double seconds = timing_of(operation.totals).median;
-    if (point == points.end()) {
-      others += seconds;
-      continue;
-    }
-    step.seconds += seconds;
+    if (point == points.end()) continue;
+    step.seconds += timing_of(operation.totals).median;
     step.medians += real(operation.occurrences) * point->seconds_median;
     step.operations += real(operation.occurrences);
   }
-  if (!played.unrecorded.empty()) step.seconds = timing_of(played.unrecorded).median - others;
   TRY(step.seconds, mean_over_ranks(world, step.seconds));
   return step;
 }

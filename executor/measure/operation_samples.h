@@ -27,7 +27,6 @@ struct PlayedProgram {
   };
   std::map<std::size_t, Operation> operations;  // by index of OperationSamples
   std::vector<double> gaps;                     // time outside spans per operation, by step
-  std::vector<double> unrecorded;  // seconds of whole steps, gaps among them; on an accelerator
 };
 
 class OperationSamples {
@@ -41,8 +40,7 @@ class OperationSamples {
   base::Result<std::vector<model::OperatorPoint>> points(Communicator& world) const;
 
   /// The operations of a played Program that `points` have: medians over its steps, against theirs.
-  /// Of steps that were not recorded it is what the others leave of them. Seconds are averaged over
-  /// ranks.
+  /// Seconds are averaged over ranks.
   base::Result<ComposedStep> composed(const PlayedProgram& played,
                                       const std::vector<model::OperatorPoint>& points,
                                       Communicator& world) const;

@@ -30,30 +30,15 @@ base::Result<void> train(Site& site, Communicator& transport, const plan::Progra
                          std::int64_t vocab, const OnStep& visit, const Repeats& repeats) {
   TRY(const TokenData data, TokenData::open("", vocab, program.sequence));
   TRY(const auto interpreter, Interpreter::create(program, transport, data, site, {}));
-  DeviceMemory device(site.allocator, site.device);
-  const bool on_cpu = site.device.is_cpu();
-  std::int64_t index = 0;
-  struct Seconds {
-    double wall = 0, cpu = 0;
-  };
-  const auto timed = [&](bool record) -> base::Result<Seconds> {
+  for (int step = 0; step < repeats.warm + repeats.steps; ++step) {
     TRY_VOID(site.communicator->barrier());
     const double cpu = thread_cpu_seconds();
     const Stopwatch clock;
-    TRY_VOID(interpreter->step(index++, record));
-    device.synchronize();
-    return Seconds{clock.seconds(), thread_cpu_seconds() - cpu};
-  };
-  for (int step = 0; step < repeats.warm + repeats.steps; ++step) {
-    Seconds unrecorded;
-    if (!on_cpu) {
-      TRY(unrecorded, timed(false));
-    }
-    TRY(const Seconds recorded, timed(true));
+    TRY_VOID(interpreter->step(step, true));
+    const double wall = clock.seconds();
     if (step < repeats.warm) continue;
-    visit({.wall_seconds = recorded.wall,
-           .used_seconds = on_cpu ? recorded.cpu : recorded.wall,
-           .unrecorded_seconds = unrecorded.wall,
+    visit({.wall_seconds = wall,
+           .used_seconds = site.device.is_cpu() ? thread_cpu_seconds() - cpu : wall,
            .spans = interpreter->spans()});
   }
   return {};

@@ -23,11 +23,9 @@ base::Result<plan::Program> program_alone(const model::ModelSpec& model, std::in
                                           std::int64_t tokens, model::Precision precision);
 
 /// A step. Used: on the CPU the thread's CPU time, of steps that nothing disturbed as long as the
-/// step; on an accelerator its own time, which spans of a step cover without a gap. Recording
-/// itself takes time there, between operations that would follow one another at once:
-/// `unrecorded_seconds` is the step before it, without (0 on the CPU).
+/// step; on an accelerator its own time, which spans of a step cover without a gap.
 struct RecordedStep {
-  double wall_seconds = 0, used_seconds = 0, unrecorded_seconds = 0;
+  double wall_seconds = 0, used_seconds = 0;
   const std::vector<plan::Span>& spans;
 };
 using OnStep = std::function<void(const RecordedStep&)>;

@@ -4,7 +4,7 @@
 namespace orrery::model {
 
 /// Kernels that the executor launches on a CUDA device for a phase of a segment: those of
-/// executor/segments/device_kernels.h and ATen's. Counted in the code of both; no profiler has.
+/// executor/device/device_kernels.h and ATen's. Counted in the code of both; no profiler has.
 ///
 ///   kind               F                            B, G
 ///   kLoad*             1, a copy                    -

@@ -4,7 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
-#include "executor/segments/device_kernels.h"
+#include "executor/device/device_kernels.h"
 #include "executor/segments/segments.h"
 
 namespace orrery::executor::kernels {

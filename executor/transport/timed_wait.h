@@ -1,6 +1,6 @@
 #pragma once
 /// Waits on a CUDA stream by the device's own clock (timed_wait_cuda.cu). No name of CUDA or of
-/// LibTorch stands here, as in executor/segments/device_kernels.h. A function returns what the
+/// LibTorch stands here, as in executor/device/device_kernels.h. A function returns what the
 /// launch ended with: null, or the toolkit's words.
 #include <cstdint>
 

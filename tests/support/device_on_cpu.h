@@ -1,5 +1,5 @@
 #pragma once
-/// The part of CUDA that the kernels in executor/segments/device_*_cuda.cu use, on threads of the
+/// The part of CUDA that the kernels in executor/device/device_*_cuda.cu use, on threads of the
 /// CPU: the blocks of a launch in turn, each with a thread for every thread, so that indices,
 /// barriers and shuffles of its kernels are tested where there is no device. Include it, then a
 /// .cu.

@@ -12,10 +12,10 @@
 #include "executor/segments/segment_kernels.h"
 #include "tests/support/device_on_cpu.h"
 // its functions, with threads of the CPU for a device
-#include "executor/segments/device_columns_cuda.cu"
-#include "executor/segments/device_elements_cuda.cu"
-#include "executor/segments/device_lookup_cuda.cu"
-#include "executor/segments/device_rows_cuda.cu"
+#include "executor/device/device_columns_cuda.cu"
+#include "executor/device/device_elements_cuda.cu"
+#include "executor/device/device_lookup_cuda.cu"
+#include "executor/device/device_rows_cuda.cu"
 
 namespace orrery::executor {
 namespace {

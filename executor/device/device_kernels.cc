@@ -1,4 +1,4 @@
-#include "executor/segments/device_kernels.h"
+#include "executor/device/device_kernels.h"
 
 #include "base/check.h"
 

@@ -11,7 +11,7 @@
 #include <initializer_list>
 #include <type_traits>
 
-#include "executor/segments/device_kernels.h"
+#include "executor/device/device_kernels.h"
 
 namespace orrery::executor::device {
 namespace {

@@ -1,4 +1,4 @@
-#include "executor/segments/device_code.cuh"
+#include "executor/device/device_code.cuh"
 
 namespace orrery::executor::device {
 namespace {

@@ -4,7 +4,8 @@
 namespace orrery::model {
 
 /// Kernels that the executor launches on a CUDA device for a phase of a segment: those of
-/// executor/device/device_kernels.h and ATen's. Counted in the code of both; no profiler has.
+/// executor/device/device_kernels.h and ATen's. Counted in the code of both; of GPT-2 XL by a
+/// profiler too (docs/results/record_h200.md).
 ///
 ///   kind               F                            B, G
 ///   kLoad*             1, a copy                    -

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/numbers.h"
+#include "executor/device/timed_wait.h"
 #include "executor/state/device.h"
-#include "executor/transport/timed_wait.h"
 
 namespace orrery::executor {
 

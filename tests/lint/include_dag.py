@@ -77,8 +77,8 @@ SUB_ROOMS = {
     "executor": {
         "launch": set(),
         "state": set(),
-        "transport": {"launch", "state"},
         "device": set(),
+        "transport": {"launch", "state", "device"},
         "segments": {"state", "device"},
         "runtime": {"launch", "state", "transport", "segments"},
         "measure": {"state", "transport", "segments", "runtime"},

@@ -1,14 +1,8 @@
-#include <cuda_runtime.h>
-
-#include "executor/transport/timed_wait.h"
+#include "executor/device/device_code.cuh"
+#include "executor/device/timed_wait.h"
 
 namespace orrery::executor::device {
 namespace {
-
-const char* fault_of_launch() {
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
-}
 
 __device__ std::int64_t now() {
   unsigned long long nanoseconds;
@@ -30,13 +24,13 @@ __global__ void wait_kernel(const std::int64_t* time, std::int64_t nanoseconds) 
 
 }  // namespace
 
-const char* store_time(void* queue, std::int64_t* time) {
-  store_time_kernel<<<1, 1, 0, static_cast<cudaStream_t>(queue)>>>(time);
+const char* store_time(Queue queue, std::int64_t* time) {
+  launch(store_time_kernel, 1, 1, queue, time);
   return fault_of_launch();
 }
 
-const char* wait_since(void* queue, const std::int64_t* time, std::int64_t nanoseconds) {
-  wait_kernel<<<1, 1, 0, static_cast<cudaStream_t>(queue)>>>(time, nanoseconds);
+const char* wait_since(Queue queue, const std::int64_t* time, std::int64_t nanoseconds) {
+  launch(wait_kernel, 1, 1, queue, time, nanoseconds);
   return fault_of_launch();
 }
 

@@ -68,7 +68,8 @@ std::vector<base::OptionSpec> question_options(bool needed, const char* max_stat
                        "never)",
                        max_states),
         text_option("space", "D,...",
-                    "only these dimensions: " + names_of(search::space_dimensions())),
+                    "only these dimensions: usual (those searched without this option), " +
+                        names_of(search::space_dimensions())),
         text_option(
             "fix", "K=V,...",
             "fixed values: " + names_of(search::space_keys()) + "; as tp=8,pp=2,recompute=none"),

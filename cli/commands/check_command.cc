@@ -1,7 +1,6 @@
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
-#include "cli/unpartitioned.h"
 #include "search/proof/certificate_check.h"
 #include "search/proof/certificate_json.h"
 
@@ -20,7 +19,6 @@ Result<search::CheckReport> check_solution_file(const base::Node& root, const Op
 
 Result<search::CheckReport> check_one_plan(const Plan& plan, search::PlanClaim claim,
                                            const Options& o) {
-  TRY_VOID(unpartitioned(plan));
   TRY(const PriceNames prices, price_names(o));
   TRY(const Scene scene,
       make_scene(plan.model, plan.cluster, plan.hosts, prices, plan.precision, plan.sequence,

@@ -6,7 +6,6 @@
 #include "cli/text/show.h"
 #include "cli/text/show_explain.h"
 #include "cli/text/terminal.h"
-#include "cli/unpartitioned.h"
 #include "search/explain/explain.h"
 #include "search/space/space_text.h"
 
@@ -43,7 +42,9 @@ Result<int> run(const Options& o, const Invocation&) {
   search::ExplainRequest request;
   TRY(request.plan, plan::load_plan(o.string("plan")));
   const Plan& plan = request.plan;
-  TRY_VOID(unpartitioned(plan));
+  if (plan::is_partitioned(plan))
+    return refuse(kUnsupported, "'orrery partition' shows what each operator takes",
+                  "decisions of a plan with partitioned layers are not varied one by one");
   search::PlanRequest& problem = request.problem;
   problem.cluster = o.string_or("cluster", plan.cluster);
   problem.hosts = o.given("hosts") ? o.count("hosts") : plan.hosts;

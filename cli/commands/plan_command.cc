@@ -95,6 +95,10 @@ void print_answer(const search::PlanAnswer& answer, const CostModel& cost,
         "certificate: its multipliers alone prove {} for 1F1B and GPipe on all devices, gap {:.2f} "
         "%\n",
         show_time(answer.certificate.multiplier_bound_ps), 100 * answer.certificate.multiplier_gap);
+  if (const auto& partitions = answer.certificate.partition_bound_ps)
+    fmt::print(
+        "spatial-temporal: partitioned layers, in neither bound, compute {} a step at least\n",
+        show_time(*partitions));
   print_runners_up(answer, doubt);
 }
 

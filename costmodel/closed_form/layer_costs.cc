@@ -143,6 +143,7 @@ struct LayerCosts::Forms {
   Table<BodyMemory> body_memory;
   Table<BodyForm> changes;  // of layout
   Table<std::pair<BodyForm, WeightForm>> sliced_blocks;
+  std::map<std::string, std::pair<BodyForm, WeightForm>> partitioned;  // layers, changes of layout
   Table<WeightForm> weights;
   Table<std::vector<plan::PassNode>> orders;
   PassOrders pass_orders;
@@ -163,6 +164,7 @@ struct LayerCosts::State {
   Table<BodyTimes> body_times;
   Table<WeightTimes> weight_times;
   Table<LayerCost> costs, change_costs;
+  std::map<std::pair<std::string, std::uint64_t>, LayerCost> partitioned_costs;  // (name, ranks)
   // of more units than a layer has
   const WeightBytes no_parts{{}, std::vector<std::int64_t>(8, 0)};
 
@@ -326,6 +328,24 @@ struct LayerCosts::State {
     return join(body, times_of(body, b, {}, ranks), memory_of(body, b, {}),
                 times_of(weights_form, ranks));
   }
+  /// What id bits split, lowered as it is: `name` tells apart what is, beside the context.
+  template <class Lower>  // LayerTemplates(LayerContext)
+  const LayerCost& partitioned(std::string name, plan::LayerContext context, Ranks ranks,
+                               Lower lower) {
+    name += fmt::format(" {} {}", context.micro_batch_sequences, context.micro_batches == 1);
+    const auto [layer, fresh] =
+        partitioned_costs.try_emplace({name, pair(ranks.first, ranks.count)});
+    if (!fresh) return layer->second;
+    const auto [forms_of, unlowered] = forms->partitioned.try_emplace(name);
+    auto& [body, weights] = forms_of->second;
+    if (unlowered) {
+      const LayerTemplates t = lower(context);
+      body = BodyForm(t, false, prices);
+      weights = WeightForm(t, prices);
+    }
+    return layer->second = join(body, times_of(body, 1, {}, ranks), memory_of(body, 1, {}),
+                                times_of(weights, ranks));
+  }
   const LayerCost& layer(Part part, const LayerStrategy& s, const plan::LayerContext& context,
                          Ranks ranks) {
     const int stages = tied_stages(part, context);
@@ -395,6 +415,16 @@ const LayerCost& LayerCosts::block(const LayerStrategy& s, const plan::LayerCont
   return state_->layer(kBlock, s, context, {first_rank, rank_count});
 }
 
+const LayerCost& LayerCosts::block(const plan::LayerRun& run, const plan::LayerContext& context,
+                                   int first_rank, int rank_count) {
+  if (run.partition.empty()) return block(run.strategy, context, first_rank, rank_count);
+  std::string name = "block";
+  for (const plan::Sequence& sequence : run.partition) name += " " + to_string(sequence);
+  return state_->partitioned(
+      std::move(name), context, {first_rank, rank_count},
+      [&](const auto& c) { return plan::lower_partitioned(cost().model(), run.partition, c); });
+}
+
 LayerCosts::Floor LayerCosts::block_floor(const plan::LayerStrategy& s,
                                           const plan::LayerContext& context, int first_rank,
                                           int rank_count) {
@@ -420,6 +450,16 @@ const LayerCost& LayerCosts::reshard(const LayerStrategy& from, const LayerStrat
                                      const plan::LayerContext& context, int first_rank,
                                      int rank_count) {
   return state_->reshard(layout_of(from), layout_of(to), context, {first_rank, rank_count});
+}
+
+const LayerCost& LayerCosts::reshard(const plan::LayerRun& from, const plan::LayerRun& to,
+                                     const plan::LayerContext& context, int first_rank,
+                                     int rank_count) {
+  if (from.partition.empty() && to.partition.empty())
+    return reshard(from.strategy, to.strategy, context, first_rank, rank_count);
+  return state_->partitioned(
+      plan::Layout(from).tag() + " to " + plan::Layout(to).tag(), context, {first_rank, rank_count},
+      [&](const auto& c) { return plan::lower_reshard(cost().model(), from, to, c); });
 }
 
 PassOrders& LayerCosts::pass_orders() { return state_->forms->pass_orders; }

@@ -41,6 +41,9 @@ class LayerCosts {
   /// stages is the same in all calls.
   const LayerCost& block(const plan::LayerStrategy& strategy, const plan::LayerContext& context,
                          int first_rank, int rank_count);
+  /// Or partitioned: lowered once for each size of micro-batch.
+  const LayerCost& block(const plan::LayerRun& run, const plan::LayerContext& context,
+                         int first_rank, int rank_count);
   /// At most what block() says: what computes, without weights and their gradients. Costs a small
   /// part of that. 0: not known.
   struct Floor {
@@ -56,6 +59,8 @@ class LayerCosts {
   const LayerCost& head(const plan::LayerStrategy& vocabulary, const plan::LayerContext& context,
                         int first_rank, int rank_count);
   const LayerCost& reshard(const plan::LayerStrategy& from, const plan::LayerStrategy& to,
+                           const plan::LayerContext& context, int first_rank, int rank_count);
+  const LayerCost& reshard(const plan::LayerRun& from, const plan::LayerRun& to,
                            const plan::LayerContext& context, int first_rank, int rank_count);
   const CostModel& cost() const;
   /// Routes that prices of groups looked up so far: most of the time on large clusters.

@@ -89,11 +89,10 @@ std::int64_t OperationPrices::collective_ps(plan::Collective op, const plan::Gro
 
 const PathSummary& OperationPrices::paths_of(Pattern pattern, const plan::Group& group,
                                              Ranks ranks) {
-  ORRERY_CHECK(group.bits == 0, "closed forms know no partitioned operators");
   const auto [paths, fresh] = known_->paths[{static_cast<std::uint64_t>(pattern) << 60 |
                                                  static_cast<std::uint64_t>(group.size) << 30 |
                                                  static_cast<std::uint64_t>(group.stride),
-                                             word(ranks)}];
+                                             word(ranks), group.bits}];
   if (fresh) {
     paths = cost_.communication().paths().summary(pattern, group, ranks.first, ranks.count);
     known_->routes += paths.routes;
@@ -104,7 +103,7 @@ const PathSummary& OperationPrices::paths_of(Pattern pattern, const plan::Group&
 std::int64_t OperationPrices::exchange_ps(Ranks ranks, int peer_offset, std::int64_t bytes) {
   if (peer_offset == 0) return 0;
   const auto [paths, fresh] =
-      known_->paths[{std::uint64_t{7} << 60 | as_u32(peer_offset), word(ranks)}];
+      known_->paths[{std::uint64_t{7} << 60 | as_u32(peer_offset), word(ranks), 0}];
   if (fresh) paths = cost_.communication().paths().summary(ranks.first, ranks.count, peer_offset);
   return cost_.communication().exchange_ps(peer_offset, bytes, paths);
 }
@@ -142,7 +141,7 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
       if (touched->empty()) touched = &op.writes;
       if (touched->empty()) touched = &op.reads;
       s.scales = !flat(touched->front());
-      s.shift = op.collective == plan::Collective::kPointToPoint;
+      s.shift = op.collective == plan::Collective::kPointToPoint && op.senders.empty();
       s.in_pieces = op.pieces > 1;
     }
     for (const plan::Leg& leg : op.legs) {
@@ -202,7 +201,7 @@ void TemplateForm::find_dependencies(const std::vector<plan::Op>& ops) {
     for (const plan::BufferRef& r : op.reads) touch(r, false);
     if (op.weights) touch(*op.weights, false);
     if (op.gradients) touch(*op.gradients, true);
-    for (const auto* changed : {&op.updates, &op.writes, &op.frees}) {
+    for (const auto* changed : {&op.updates, &op.writes}) {
       for (const plan::BufferRef& r : *changed) touch(r, true);
     }
     for (std::size_t stream = 0; stream < last.size(); ++stream) {

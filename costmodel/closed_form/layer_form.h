@@ -53,7 +53,7 @@ class OperationPrices {
   struct Known {
     std::vector<model::SegmentShape> shapes;
     std::unordered_multimap<std::uint64_t, ShapeIndex> by_digest;
-    PriceTable<2, PathSummary> paths;  // (what, ranks)
+    PriceTable<3, PathSummary> paths;  // (what, ranks, id bits of a group)
     std::uint64_t routes = 0;
   };
   const PathSummary& paths_of(Pattern pattern, const plan::Group& group, Ranks ranks);

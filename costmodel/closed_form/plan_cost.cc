@@ -7,6 +7,7 @@
 #include "costmodel/closed_form/layer_costs.h"
 #include "costmodel/closed_form/stage_memory.h"
 #include "costmodel/closed_form/step_times.h"
+#include "plan/lowering/builder.h"
 #include "plan/program/schedule.h"
 #include "topologies/device_order.h"
 
@@ -84,7 +85,7 @@ class Pass {
 class PlanPricer {
  public:
   PlanPricer(LayerCosts& costs, const plan::Plan& plan)
-      : costs_(costs), cost_(costs.cost()), plan_(plan) {
+      : costs_(costs), cost_(costs.cost()), plan_(plan), vocabulary_{.strategy = plan.vocabulary} {
     context_ = {.precision = plan.precision,
                 .sequence = plan.sequence,
                 .micro_batch_sequences = plan.micro_batch_sequences(),
@@ -174,7 +175,7 @@ class PlanPricer {
   const LayerCost& block(int s, std::size_t i) {
     if (block_ == nullptr || block_at_ != std::pair(s, i)) {
       context_.kind = kind(s, i);
-      block_ = &costs_.block(runs(s)[i].strategy, context_, first_rank(s), devices());
+      block_ = &costs_.block(runs(s)[i], context_, first_rank(s), devices());
       block_at_ = {s, i};
     }
     return *block_;
@@ -190,27 +191,27 @@ class PlanPricer {
     return *head_;
   }
   /// In front of the ith run of a stage. Null when the layouts agree.
-  const LayerCost* reshard(int s, std::size_t i, const LayerStrategy& from,
-                           const LayerStrategy& to) {
-    if (from.same_layout(to)) return nullptr;
+  const LayerCost* reshard(int s, std::size_t i, const plan::LayerRun& from,
+                           const plan::LayerRun& to) {
+    if (plan::same_layout(from, to)) return nullptr;
     context_.kind = kind_before(s, i);
     context_.before_head = i == runs(s).size();
     return &costs_.reshard(from, to, context_, first_rank(s), devices());
   }
 
   /// Layout in which the residual stream enters a stage, and leaves it.
-  const LayerStrategy& entry(int s) {
-    return s == 0 ? plan_.vocabulary : plan_.stages[as_index(s) - 1].runs.back().strategy;
+  const plan::LayerRun& entry(int s) {
+    return s == 0 ? vocabulary_ : plan_.stages[as_index(s) - 1].runs.back();
   }
 
   /// Residual stream between stage s - 1 and s; of an encoder-decoder the companion beside it is as
   /// large.
   std::int64_t boundary_bytes(int s) {
-    const LayerStrategy& layout = entry(s);
+    const plan::Layout layout(entry(s));
     const model::ModelSpec& before = model_before(s);
     const std::int64_t tokens = plan_.sequence / before.token_share / layout.cp /
                                 (layout.sequence_parallel ? layout.tp : 1);
-    return context_.micro_batch_sequences / layout.dp * tokens * before.hidden *
+    return context_.micro_batch_sequences / layout.dp * tokens * (before.hidden / layout.parts) *
            model::element_bytes(model::compute_dtype(plan_.precision));
   }
   std::int64_t sent_bytes(int s) { return boundary_bytes(s) * (companion_ ? 2 : 1); }
@@ -324,25 +325,25 @@ class PlanPricer {
       p.forward.add({{received(sent_bytes(s))}});
       t.receive_forward_ps = transfer_ps(s - 1, s);
     }
-    LayerStrategy now = entry(s);
-    const auto change = [&](std::size_t i, const LayerStrategy& to) {
-      if (const LayerCost* c = reshard(s, i, now, to)) forward_of(*c, 1, t, p);
-      now = to;
+    const plan::LayerRun* now = &entry(s);
+    const auto change = [&](std::size_t i, const plan::LayerRun& to) {
+      if (const LayerCost* c = reshard(s, i, *now, to)) forward_of(*c, 1, t, p);
+      now = &to;
     };
     const std::vector<plan::LayerRun>& all = runs(s);
     for (std::size_t i = 0; i < all.size(); ++i) {
-      change(i, all[i].strategy);
+      change(i, all[i]);
       forward_of(block(s, i), all[i].count, t, p);
     }
     if (s + 1 < stages()) return p.forward.add({{sent(freed_activation_bytes(s + 1))}});
-    change(all.size(), plan_.vocabulary);
+    change(all.size(), vocabulary_);
     forward_of(head(), 1, t, p);
     if (head().reduces_per_micro_batch) p.forward.add({{head().sync}});
   }
 
   void backward_pass(int s, StageTimes& t, Passes& p) {
     const std::vector<plan::LayerRun>& all = runs(s);
-    const LayerStrategy& end = all.back().strategy;
+    const plan::LayerRun& end = all.back();
     if (s + 1 < stages()) {
       in_backward(received(sent_bytes(s + 1)), p);
       t.receive_backward_ps = transfer_ps(s + 1, s);
@@ -351,12 +352,12 @@ class PlanPricer {
       t.backward_sync_ps += head().backward_sync_ps;
       t.last_backward.push_back(reduced(1, head().backward_ps, head().backward_sync_ps, head()));
       if (!head().reduces_per_micro_batch) p.backward_last.add({{head().sync}});
-      backward_change(reshard(s, all.size(), end, plan_.vocabulary), t, p);
-      if (companion_) decoder_end(end, t, p);
+      backward_change(reshard(s, all.size(), end, vocabulary_), t, p);
+      if (companion_) decoder_end(end.strategy, t, p);
     }
     for (std::size_t i = all.size(); i-- > 0;) {
       backward_of(block(s, i), all[i].count, t, p);
-      backward_change(reshard(s, i, i > 0 ? all[i - 1].strategy : entry(s), all[i].strategy), t, p);
+      backward_change(reshard(s, i, i > 0 ? all[i - 1] : entry(s), all[i]), t, p);
     }
     if (s == 0) return backward_of(embedding(), 1, t, p);
     in_backward(sent(freed_gradient_bytes(s)), p);
@@ -395,7 +396,8 @@ class PlanPricer {
   bool repeats(int s) {
     const int before = s - ranks();
     return kinds_.empty() && before >= ranks() && s + 1 < stages() &&
-           plan_.stages[as_index(s)] == plan_.stages[as_index(before)] && entry(s) == entry(before);
+           plan_.stages[as_index(s)] == plan_.stages[as_index(before)] &&
+           entry(s).alike(entry(before));
   }
 
   void rank(int r, std::vector<StageTimes>& times, PlanCost& out) {
@@ -440,6 +442,7 @@ class PlanPricer {
   LayerCosts& costs_;
   const CostModel& cost_;
   const plan::Plan& plan_;
+  const plan::LayerRun vocabulary_;
   plan::LayerContext context_;
   std::vector<model::ModelSpec> kinds_;    // of models with several
   std::vector<Split> split_;               // [stage] then
@@ -476,9 +479,6 @@ base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan) {
         base::ErrorCode::kInconsistent, "the plan needs {} devices, cluster '{}' has {}",
         plan.world_size(), cost.topology().name(), cost.topology().device_count()));
   }
-  if (faults.empty() && plan::is_partitioned(plan))
-    faults.push_back(base::make_error(base::ErrorCode::kUnsupported,
-                                      "no closed form prices partitioned layers"));
   if (!faults.empty()) return base::fail(std::move(faults));
   TRY_VOID(topologies::check_device_order(cost.topology(), plan.device_order));
   return PlanPricer(costs, plan).price();

@@ -225,11 +225,6 @@ Band band_of(std::span<const double> draws) {
 }
 
 base::Result<Band> band_of(const CostModel& cost, const plan::Plan& plan, const Spread& spread) {
-  if (plan::is_partitioned(plan)) {
-    std::vector<double> draws;
-    for (const PriceFactors& errors : draw_errors(spread)) draws.push_back(errors.products);
-    return band_of(draws);
-  }
   const plan::Plan* const plans[] = {&plan};
   TRY(const auto times, drawn_steps(cost, plans, draw_errors(spread)));
   return band_of(times.front());

@@ -73,8 +73,7 @@ base::Result<std::vector<std::vector<double>>> drawn_steps(const CostModel& cost
 
 /// @pre at least one draw.
 Band band_of(std::span<const double> draws);
-/// Of a plan with the spread of its prices; of a partitioned one, which no closed form prices, with
-/// that of products. Errors: those of plan_cost().
+/// Of a plan with the spread of its prices. Errors: those of plan_cost().
 base::Result<Band> band_of(const CostModel& cost, const plan::Plan& plan,
                            const model::Spread& spread);
 

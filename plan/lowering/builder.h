@@ -64,6 +64,9 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
+/// Layers between which the residual stream need not move.
+bool same_layout(const LayerRun& a, const LayerRun& b);
+
 /// ZeRO stage that has an effect: over one rank nothing is sharded.
 inline int effective_zero(const LayerStrategy& s) { return s.shard_ranks() > 1 ? s.zero : 0; }
 

@@ -29,6 +29,11 @@ Layout::Layout(const LayerRun& run) : Layout(run.strategy) {
   parts = p.slices(Dimension::kOut);
 }
 
+bool same_layout(const LayerRun& a, const LayerRun& b) {
+  if (a.partition.empty() && b.partition.empty()) return a.strategy.same_layout(b.strategy);
+  return Layout(a) == Layout(b);
+}
+
 Sequence Layout::sequence() const {
   if (partitioned()) return stream;
   const Dimension tensor = sequence_parallel ? Dimension::kTokens : Dimension::kReplicas;

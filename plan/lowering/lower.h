@@ -60,6 +60,8 @@ struct LayerContext {
 };
 LayerTemplates lower_block(const model::ModelSpec& model, const LayerStrategy& strategy,
                            const LayerContext& context);
+LayerTemplates lower_partitioned(const model::ModelSpec& model, const LayerPartition& partition,
+                                 const LayerContext& context);
 /// The part that depends on weights alone: gathers, sync, zero_gradient, update and the persistent
 /// state are those of lower_block; forward and backward only read the weights.
 LayerTemplates lower_block_weights(const model::ModelSpec& model, const LayerStrategy& strategy,
@@ -79,5 +81,7 @@ LayerTemplates lower_head(const model::ModelSpec& model, const LayerStrategy& vo
 /// companion), `backward` their gradients; the rest is empty.
 LayerTemplates lower_reshard(const model::ModelSpec& model, const LayerStrategy& from,
                              const LayerStrategy& to, const LayerContext& context);
+LayerTemplates lower_reshard(const model::ModelSpec& model, const LayerRun& from,
+                             const LayerRun& to, const LayerContext& context);
 
 }  // namespace orrery::plan

@@ -2,6 +2,7 @@
 #include <iterator>
 
 #include "plan/lowering/lower_parts.h"
+#include "plan/lowering/partition_parts.h"
 
 namespace orrery::plan {
 
@@ -81,6 +82,12 @@ LayerTemplates lower_block(const ModelSpec& model, const LayerStrategy& strategy
   return lower_alone("block", model, context, [&](Builder& b) { return block_pair(b, strategy); });
 }
 
+LayerTemplates lower_partitioned(const ModelSpec& model, const LayerPartition& partition,
+                                 const LayerContext& context) {
+  return lower_alone("block", model, context,
+                     [&](Builder& b) { return partition_pair(b, partition); });
+}
+
 namespace {
 
 /// Operations that only read the weights: which gathers there are. `backward`: the units that a
@@ -138,6 +145,11 @@ LayerTemplates lower_head(const ModelSpec& model, const LayerStrategy& vocabular
 
 LayerTemplates lower_reshard(const ModelSpec& model, const LayerStrategy& from,
                              const LayerStrategy& to, const LayerContext& context) {
+  return lower_reshard(model, LayerRun{.strategy = from}, LayerRun{.strategy = to}, context);
+}
+
+LayerTemplates lower_reshard(const ModelSpec& model, const LayerRun& from, const LayerRun& to,
+                             const LayerContext& context) {
   return lower_alone("reshard", model, context, [&](Builder& b) {
     return reshard_pair(b, Layout(from), Layout(to), context.before_head);
   });

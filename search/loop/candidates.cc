@@ -71,8 +71,7 @@ bool looks_ahead(const plan::Plan& plan, const costmodel::CostModel& cost) {
   std::vector<int> layers(as_index(p), 0);
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
     const plan::Stage& stage = plan.stages[i];
-    if (stage.runs.size() > 1 ||
-        stage.runs.front().strategy != plan.stages.front().runs.front().strategy)
+    if (stage.runs.size() > 1 || !stage.runs.front().alike(plan.stages.front().runs.front()))
       return false;
     layers[i % layers.size()] += stage.layers();
   }

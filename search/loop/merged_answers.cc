@@ -51,10 +51,14 @@ void merge_answer(PlanAnswer part, PlanAnswer& all) {
       proofs.empty()
           ? part.certificate.multiplier_bound_ps
           : std::min(all.certificate.multiplier_bound_ps, part.certificate.multiplier_bound_ps);
+  std::optional<std::int64_t> partitions = all.certificate.partition_bound_ps;
+  if (const auto& its = part.certificate.partition_bound_ps)
+    partitions = std::min(partitions.value_or(*its), *its);
   proofs.insert(proofs.end(), part.certificate.proofs.begin(), part.certificate.proofs.end());
   merge_plans(std::move(part), all);
   all.certificate.proofs = std::move(proofs);
   all.certificate.multiplier_bound_ps = multiplier_bound;
+  all.certificate.partition_bound_ps = partitions;
 }
 
 void order_answer(PlanAnswer& answer, int top) {

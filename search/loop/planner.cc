@@ -9,6 +9,7 @@
 #include "search/loop/best_first.h"
 #include "search/loop/families.h"
 #include "search/loop/merged_answers.h"
+#include "search/loop/partitioned_plans.h"
 #include "search/loop/relaxations.h"
 #include "search/loop/uniform_plans.h"
 #include "search/programs/layer_program.h"
@@ -90,6 +91,12 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
   TRY_VOID(contest.look(*std::ranges::min_element(finalists, {}, &Finalist::expected_ps), true));
   std::vector<Finalist> all = uniform_plans(stages, request, contest);
   all.insert(all.begin(), finalists.begin(), finalists.end());
+  if (allows_partitions(request.space)) {
+    PartitionedPlans partitioned = partitioned_plans(stages, request, contest);
+    std::ranges::move(partitioned.found, std::back_inserter(all));
+    std::ranges::move(partitioned.pruned, std::back_inserter(answer.pruned));
+    answer.certificate.partition_bound_ps = partitioned.bound_ps;
+  }
   TRY_VOID(contest.enter_all(all));
   std::vector<Finalist> shapes = best_of_shapes(contest.fastest(), std::move(all));
   const auto top = std::min(as_index(request.top), shapes.size());

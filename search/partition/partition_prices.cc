@@ -232,4 +232,44 @@ OperatorPrice PartitionPrices::price(const plan::Operator& op, const plan::Parti
   return price;
 }
 
+base::Result<void> check_partitionable(const costmodel::CostModel& cost, int bits,
+                                       std::int64_t sequences, std::int64_t tokens) {
+  const auto refuse = [](base::ErrorCode code, const std::string& text, std::string hint) {
+    return base::fail(base::make_error(code, "{}", text).with_hint(std::move(hint)));
+  };
+  const model::ModelSpec& m = cost.model();
+  if (m.kinds() > 1 || m.experts > 0 || m.cross_attention || m.window > 0)
+    return refuse(base::ErrorCode::kUnsupported,
+                  fmt::format("layers of {} are not all dense ones of one kind", m.name),
+                  "partition a decoder or encoder without experts, such as llama-2-7b");
+  if (const auto precision = cost.options().precision;
+      model::format_of(precision) != model::Format::kNone)
+    return refuse(base::ErrorCode::kUnsupported,
+                  fmt::format("partitions are not priced in {}", model::to_string(precision)),
+                  "--precision bf16 or fp32");
+  const std::uint32_t devices = as_u32(cost.topology().device_count()),
+                      host = as_u32(cost.topology().devices_per_host());
+  if (devices < 1U << bits)
+    return refuse(base::ErrorCode::kInconsistent,
+                  fmt::format("{} devices of a cluster of {}", 1 << bits, devices),
+                  "--hosts adds more");
+  if (host < 1U << bits && !std::has_single_bit(host))
+    return refuse(base::ErrorCode::kInconsistent,
+                  fmt::format("hosts of {} devices, and id bits split a power of two", host),
+                  "take as many devices as one host has, or another cluster");
+  // Scores beyond take longer than picoseconds count.
+  if (real(sequences) * real(tokens) * real(tokens) * real(m.heads) > 0x1p44)
+    return refuse(base::ErrorCode::kOutOfRange,
+                  fmt::format("scores of {} sequences of {} tokens", sequences, tokens),
+                  "a layer's scores are materialised here; take a smaller micro-batch or shorter "
+                  "sequences");
+  const plan::LayerGraph graph = plan::layer_graph(m, sequences, tokens, /*skews=*/0);
+  for (const plan::Operator& op : graph.operators)
+    if (plan::sequences(op.space, bits).empty())
+      return refuse(base::ErrorCode::kInconsistent,
+                    fmt::format("nothing splits '{}' over {} devices", op.name, 1 << bits),
+                    "take a micro-batch and a sequence length with more factors of two");
+  return {};
+}
+
 }  // namespace orrery::search

@@ -27,6 +27,13 @@
 
 namespace orrery::search {
 
+/// Whether a layer of these sequences can be partitioned over 2^bits devices at all. Errors:
+/// kUnsupported for models whose layers differ, have experts or windows, and for formats below
+/// bf16; kInconsistent for devices that the cluster has not, hosts that id bits do not split, and
+/// extents that do not halve so often; kOutOfRange for scores beyond counting.
+base::Result<void> check_partitionable(const costmodel::CostModel& cost, int bits,
+                                       std::int64_t sequences, std::int64_t tokens);
+
 struct PhasePrice {
   int steps = 1;
   std::int64_t compute_ps = 0;  // of all steps
@@ -40,6 +47,9 @@ struct OperatorPrice {
   std::int64_t state_bytes = 0;      // of parameters
   std::int64_t stash_bytes = 0;      // what F keeps
   std::int64_t memory_bytes() const { return state_bytes + stash_bytes; }
+  std::int64_t compute_ps() const {
+    return phases[0].compute_ps + phases[1].compute_ps + phases[2].compute_ps;
+  }
   std::int64_t total_ps() const {
     return phases[0].total_ps() + phases[1].total_ps() + phases[2].total_ps();
   }

@@ -52,60 +52,13 @@ std::int64_t LayerChoice::memory_bytes() const {
   return sum;
 }
 
-namespace {
-
-tl::unexpected<base::Diagnostics> refuse(base::ErrorCode code, std::string text, std::string hint) {
-  base::Diagnostic d = base::make_error(code, "{}", text);
-  d.hint = std::move(hint);
-  return base::fail(std::move(d));
-}
-
-/// Whether the model, the cluster and the extents can be partitioned at all.
-base::Result<void> check_request(const costmodel::CostModel& cost,
-                                 const PartitionRequest& request) {
-  const model::ModelSpec& m = cost.model();
-  if (m.kinds() > 1 || m.experts > 0 || m.cross_attention || m.window > 0)
-    return refuse(base::ErrorCode::kUnsupported,
-                  fmt::format("layers of {} are not all dense ones of one kind", m.name),
-                  "partition a decoder or encoder without experts, such as llama-2-7b");
-  if (const auto precision = cost.options().precision;
-      model::format_of(precision) != model::Format::kNone)
-    return refuse(base::ErrorCode::kUnsupported,
-                  fmt::format("partitions are not priced in {}", model::to_string(precision)),
-                  "--precision bf16 or fp32");
-  const std::uint32_t devices = as_u32(cost.topology().device_count()),
-                      host = as_u32(cost.topology().devices_per_host());
-  if (devices < 1U << request.bits)
-    return refuse(base::ErrorCode::kInconsistent,
-                  fmt::format("{} devices of a cluster of {}", 1 << request.bits, devices),
-                  "--hosts adds more");
-  if (host < 1U << request.bits && !std::has_single_bit(host))
-    return refuse(base::ErrorCode::kInconsistent,
-                  fmt::format("hosts of {} devices, and id bits split a power of two", host),
-                  "take as many devices as one host has, or another cluster");
-  // Scores beyond take longer than picoseconds count.
-  if (real(request.sequences) * real(request.tokens) * real(request.tokens) * real(m.heads) >
-      0x1p44)
-    return refuse(
-        base::ErrorCode::kOutOfRange,
-        fmt::format("scores of {} sequences of {} tokens", request.sequences, request.tokens),
-        "a layer's scores are materialised here; take a smaller micro-batch or shorter "
-        "sequences");
-  const LayerGraph graph = layer_graph(m, request.sequences, request.tokens, request.skews);
-  for (const Operator& op : graph.operators)
-    if (sequences(op.space, request.bits).empty())
-      return refuse(base::ErrorCode::kInconsistent,
-                    fmt::format("nothing splits '{}' over {} devices", op.name, 1 << request.bits),
-                    "take a micro-batch and a sequence length with more factors of two");
-  return {};
-}
-
-}  // namespace
-
 base::Result<PartitionSearch> PartitionSearch::make(const costmodel::CostModel& cost,
                                                     const PartitionRequest& request) {
-  TRY_VOID(check_request(cost, request));
+  TRY_VOID(check_partitionable(cost, request.bits, request.sequences, request.tokens));
   PartitionSearch search(cost, request);
+  const auto refuse = [](base::ErrorCode code, const std::string& text, std::string hint) {
+    return base::fail(base::make_error(code, "{}", text).with_hint(std::move(hint)));
+  };
   for (const auto& [name, sequence] : request.fixed) {
     const auto& operators = search.prices_.graph().operators;
     const auto op = std::ranges::find(operators, name, &Operator::name);
@@ -124,6 +77,25 @@ base::Result<PartitionSearch> PartitionSearch::make(const costmodel::CostModel& 
     return refuse(base::ErrorCode::kOutOfRange, "no partition takes a time that can be counted",
                   "leave --fix out, or take fewer layers and a smaller batch");
   return search;
+}
+
+base::Result<std::int64_t> PartitionSearch::least_compute_ps(const costmodel::CostModel& cost,
+                                                             const PartitionRequest& request) {
+  TRY_VOID(check_partitionable(cost, request.bits, request.sequences, request.tokens));
+  PartitionPrices prices(
+      cost, layer_graph(cost.model(), request.sequences, request.tokens, request.skews),
+      request.bits);
+  std::int64_t sum = 0;
+  const auto& operators = prices.graph().operators;
+  for (int i = 0; i < kStreamOut; ++i) {
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    for (Sequence& s : sequences(operators[as_index(i)].space, request.bits)) {
+      const OperatorPrice p = prices.price(operators[as_index(i)], Partition(std::move(s)));
+      least = std::min(least, p.compute_ps());
+    }
+    sum += least;
+  }
+  return sum;
 }
 
 /// With longer ticks where even the best takes kNever of them.

@@ -58,12 +58,14 @@ struct ConventionalAnswer {
 
 class PartitionSearch {
  public:
-  /// Errors: kUnsupported for models whose layers differ, have experts or windows, and for formats
-  /// below bf16; kInconsistent for devices that the cluster has not, hosts that id bits do not
-  /// split, and extents that do not halve so often; kOutOfRange for scores or times beyond
-  /// counting; kBadValue for a fixed operator that there is not, or a sequence outside its space.
+  /// Errors: those of check_partitionable; kOutOfRange for times beyond counting; kBadValue for a
+  /// fixed operator that there is not, or a sequence outside its space.
   static base::Result<PartitionSearch> make(const costmodel::CostModel& cost,
                                             const PartitionRequest& request);
+  /// What a layer computes at least, whatever its partition: no split of an operator has less to do
+  /// in F, B and G together. Errors: those of check_partitionable.
+  static base::Result<std::int64_t> least_compute_ps(const costmodel::CostModel& cost,
+                                                     const PartitionRequest& request);
   /// Least time + memory_weight * memory; operators and edges are rounded up to ticks.
   PartitionAnswer best() const { return answer(best_); }
   /// Every split of the devices whose tensor group divides the key heads, fewest data-parallel

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,8 @@ struct SpaceProof {
 /// one: a linear relaxation, where a layer may be split between two strategies and a slowest stage
 /// is a weighted mean of all, and it covers 1F1B and GPipe on all devices (`proofs` name that
 /// space); that no interleaved or ZB-H1 plan, and none that leaves devices idle, is cheaper is the
-/// search's word. Both speak of the closed form; simulation decides between the plans found
+/// search's word. Plans partitioned in space and time are in neither bound: `partition_bound_ps` is
+/// theirs. Both speak of the closed form; simulation decides between the plans found
 /// (loop/candidates.h). Memory is exact (bytes of the lowered Program's static peak), partitions
 /// into stages are free, layers of a stage stand in any order; interleaved 1F1B and ZB-H1 are
 /// searched within the space of rank_solver.h (one strategy for the layers of a rank, one layout
@@ -36,6 +38,9 @@ struct Certificate {
   // lower bound over the spaces of `proofs`; kBeyondAnyCost: nothing fits, not even fractionally
   std::int64_t multiplier_bound_ps = 0;
   double multiplier_gap = 0;  // (cost - multiplier bound) / cost
+  // No plan with layers partitioned in space and time takes less: what they compute
+  // (partition_bound.h); none: the space has no such plans.
+  std::optional<std::int64_t> partition_bound_ps;
   // one; of a target (targets.h): one for each of its subspaces; of a mixed cluster: one for each
   // order of its devices
   std::vector<SpaceProof> proofs;

@@ -13,6 +13,7 @@
 #include "plan/program/memory.h"
 #include "search/proof/exact.h"
 #include "search/proof/multiplier_bound.h"
+#include "search/proof/partition_bound.h"
 
 namespace orrery::search {
 namespace {
@@ -110,10 +111,13 @@ base::Result<void> check_multipliers(const costmodel::CostModel& cost, const pla
                                      const PlanClaim& claim, const costmodel::MemoryLimit& limit,
                                      CheckReport& report) {
   SpaceBound all{.bound_ps = kBeyondAnyCost};
+  std::optional<std::int64_t> partitions_ps;
   for (const SpaceProof& proof : claim.proofs) {
     TRY(const costmodel::CostModel there, cost.in_order(proof.device_order));
     costmodel::LayerCosts costs(there);
     const SpaceBound one = space_bound(costs, proof, plan, limit);
+    if (const auto ps = partition_bound_ps(there, proof.space, plan.global_batch))
+      partitions_ps = std::min(partitions_ps.value_or(*ps), *ps);
     const bool own = proof.device_order.empty() || proof.device_order == plan.device_order;
     all = {std::min(all.bound_ps, one.bound_ps), all.malformed || one.malformed,
            all.holds_plan || (one.holds_plan && own)};
@@ -122,6 +126,9 @@ base::Result<void> check_multipliers(const costmodel::CostModel& cost, const pla
   const auto fault = [&](std::string text) {
     report.fault(&CheckReport::bound_holds, std::move(text));
   };
+  if (claim.partition_bound_ps.value_or(0) > partitions_ps.value_or(kBeyondAnyCost))
+    fault(fmt::format("partitioned layers compute {} ps at least, not {}",
+                      partitions_ps.value_or(0), *claim.partition_bound_ps));
   if (all.malformed) fault("some numbers are no multipliers, or leave 128 bits");
   // Multipliers are stated of 1F1B and GPipe on all devices (planner.h): nothing is proved of other
   // plans.

@@ -13,8 +13,9 @@
 /// L(λ). Where the bound lies below the time, the rest (`proved_ps`) is the search's word.
 ///
 /// For a plan: the cost by costmodel::plan_cost; the memory of every stage as the static peak of
-/// the lowered Program, a second way to it; that the plan is one of the stated space; and what the
-/// stated multipliers prove of that whole space (multiplier_bound.h). What lies between this bound
+/// the lowered Program, a second way to it; that the plan is one of the stated space; what the
+/// stated multipliers prove of that whole space (multiplier_bound.h), and what partitions of its
+/// layers compute at least (partition_bound.h). What lies between this bound
 /// and the cost, or the larger bound that the search states, is the search's word.
 #include <cstdint>
 #include <optional>
@@ -62,11 +63,12 @@ CheckReport check_solution(const Instance& instance, const Solution& claim);
 /// What somebody says of a plan; 0 and empty: nothing said.
 struct PlanClaim {
   std::int64_t cost_ps = 0, bound_ps = 0;
-  std::vector<std::int64_t> stage_peak_bytes;
+  std::vector<std::int64_t> stage_peak_bytes = {};
   std::int64_t memory_limit_bytes = 0;  // per device; 0: the device's own
   std::int64_t multiplier_bound_ps = 0;
-  std::optional<double> gap, multiplier_gap;
-  std::vector<SpaceProof> proofs;
+  std::optional<double> gap = {}, multiplier_gap = {};
+  std::optional<std::int64_t> partition_bound_ps = {};
+  std::vector<SpaceProof> proofs = {};
 };
 /// In the plan's order of devices, whatever the ranks of `cost` count. Errors: those of
 /// plan::lower, costmodel::plan_cost and topologies::in_device_order.

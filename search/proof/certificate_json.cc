@@ -71,11 +71,11 @@ constexpr std::size_t fields_of(const Space& space) {
   [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15,
                                 f16, f17, f18, f19, f20, f21, f22, f23, f24, f25, f26, f27, f28,
                                 f29, f30, f31, f32, f33, f34, f35, f36, f37, f38, f39, f40, f41,
-                                f42, f43, f44] = space;
-  return 44;
+                                f42, f43, f44, f45] = space;
+  return 45;
 }
-// and fix_operators, single_stage, folding, unfolded
-static_assert(fields_of(Space{}) == kFlags.size() + kDegrees.size() + kCounts.size() + 4);
+// and fix_operators, single_stage, folding, unfolded, spatial_temporal
+static_assert(fields_of(Space{}) == kFlags.size() + kDegrees.size() + kCounts.size() + 5);
 
 Json space_json(const Space& space) {
   Json json = Json::object();
@@ -83,6 +83,7 @@ Json space_json(const Space& space) {
   if (!space.single_stage) json["single_stage"] = false;
   if (!space.folding) json["folding"] = false;
   if (!space.unfolded) json["unfolded"] = false;
+  if (space.spatial_temporal) json["spatial_temporal"] = true;
   for (const auto& f : kDegrees) {
     if (space.*f.field) json[f.name] = *(space.*f.field);
   }
@@ -101,6 +102,7 @@ Space read_space(const base::Node& node, base::ErrorSink& sink) {
   space.single_stage = r.optional_bool("single_stage").value_or(true);
   space.folding = r.optional_bool("folding").value_or(true);
   space.unfolded = r.optional_bool("unfolded").value_or(true);
+  space.spatial_temporal = r.optional_bool("spatial_temporal").value_or(false);
   for (const auto& f : kDegrees) {
     if (const auto value = r.optional_int(f.name, {1, plan::kMaxWorldSize}))
       space.*f.field = as_int(*value);
@@ -166,6 +168,7 @@ Json to_json(const Certificate& c) {
             {"multiplier_gap", c.multiplier_gap},
             {"stage_peak_bytes", c.stage_peak_bytes},
             {"cost_model_fingerprint", c.cost_model_fingerprint}};
+  if (c.partition_bound_ps) json["partition_bound_ps"] = *c.partition_bound_ps;
   if (c.memory_limit_bytes > 0) json["memory_limit_bytes"] = c.memory_limit_bytes;
   json["proofs"] = Json::array();
   for (const SpaceProof& proof : c.proofs) {
@@ -188,6 +191,7 @@ PlanClaim read_certificate(const base::Node& root, base::ErrorSink& sink) {
   claim.memory_limit_bytes = r.optional_int("memory_limit_bytes", {1, kBeyondAnyCost}).value_or(0);
   claim.multiplier_bound_ps =
       r.optional_int("multiplier_bound_ps", {0, kBeyondAnyCost}).value_or(0);
+  claim.partition_bound_ps = r.optional_int("partition_bound_ps", {0, kBeyondAnyCost});
   claim.gap = r.optional_double("gap");
   claim.multiplier_gap = r.optional_double("multiplier_gap");
   for (const base::Node& node : r.optional_list("proofs").value_or(std::vector<base::Node>{})) {
@@ -211,6 +215,7 @@ PlanClaim claim_of(const Certificate& c) {
           .multiplier_bound_ps = c.multiplier_bound_ps,
           .gap = c.gap,
           .multiplier_gap = c.multiplier_gap,
+          .partition_bound_ps = c.partition_bound_ps,
           .proofs = c.proofs};
 }
 

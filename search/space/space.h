@@ -39,6 +39,8 @@ struct Space {
   bool tensor_alone = true;    // tensor without sequence parallelism
   // gradients: as plan::GradReduce says; per micro-batch those of zero 2 and 3
   bool reduce_per_step = true, reduce_per_micro_batch = true, reduce_at_end = false;
+  // layers whose operators are partitioned one by one in space and time: seconds on 64 devices
+  bool spatial_temporal = false;
   std::optional<int> fix_tp = {}, fix_cp = {}, fix_pp = {}, fix_dp = {}, fix_slices = {};
   std::optional<int> fix_ep = {};                            // of layers with experts
   std::optional<int> fix_tensor_pieces = {};                 // of layers with sequence parallelism
@@ -65,6 +67,14 @@ inline Space usual_space(std::int64_t sequence, bool overlaps_tensor) {
 /// What of a space allows each plan::Recompute, by its number.
 inline constexpr std::array kRecomputeFlags = {&Space::recompute_none, &Space::recompute_selective,
                                                &Space::recompute_operator, &Space::recompute_full};
+
+/// Whether layers may be partitioned in space and time: they have no degrees of their own that
+/// could be fixed, keep all activations, and reduce gradients once a step.
+inline bool allows_partitions(const Space& s) {
+  return s.spatial_temporal && s.recompute_none && s.reduce_per_step && !s.fix_tp && !s.fix_cp &&
+         !s.fix_dp && !s.fix_ep && !s.fix_slices && !s.fix_tensor_pieces && !s.fix_operators &&
+         !s.fix_micro_batch;
+}
 
 /// Why something is left out: what the user fixed or switched off, else what the model, the machine
 /// or a bound says.

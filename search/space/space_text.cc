@@ -18,6 +18,7 @@ struct Dimension {
   SpaceWord word;
   bool Space::*allowed;
 };
+constexpr std::string_view kUsual = "usual";  // those that are searched when nothing is said
 constexpr std::array kDimensions{
     Dimension{{"dp", "", "data parallelism, everything replicated"}, &Space::data},
     Dimension{{"zero1", "", "data parallelism with optimizer states sharded"}, &Space::zero1},
@@ -43,6 +44,8 @@ constexpr std::array kDimensions{
     Dimension{{"selective", "", "selective recomputation"}, &Space::recompute_selective},
     Dimension{{"operator", "", "recomputation by operator"}, &Space::recompute_operator},
     Dimension{{"recompute", "", "full recomputation"}, &Space::recompute_full},
+    Dimension{{"spatial-temporal", "", "each operator partitioned in space and time (PrimePar)"},
+              &Space::spatial_temporal},
 };
 
 Diagnostic fault(ErrorCode code, std::string message, std::string hint) {
@@ -233,21 +236,28 @@ std::vector<SpaceWord> space_keys() { return words_of(kKeys); }
 
 base::Result<Space> restrict_to_dimensions(std::string_view names, Space space) {
   base::ErrorSink sink;
+  const Space usual = space;
+  std::vector<std::string> seen;
   for (const Dimension& d : kDimensions) space.*d.allowed = false;
   for (const std::string& item : base::split(names, ',')) {
     const std::string_view name = base::trim(item);
-    const auto row =
-        std::ranges::find_if(kDimensions, [&](const Dimension& d) { return d.word.name == name; });
-    if (row == kDimensions.end()) {
-      sink.add(fault(ErrorCode::kBadValue, fmt::format("unknown dimension '{}'", name),
-                     base::did_you_mean(name, names_of(kDimensions), "dimensions")));
-      continue;
-    }
-    if (space.*row->allowed)
+    if (std::ranges::find(seen, name) != seen.end())
       sink.add(fault(ErrorCode::kDuplicateKey, fmt::format("dimension '{}' stands twice", name),
                      "name it once"));
-    space.*row->allowed = true;
+    seen.emplace_back(name);
+    bool known = name == kUsual;
+    for (const Dimension& d : kDimensions) {
+      const bool named = d.word.name == name;
+      known = known || named;
+      if (named || (name == kUsual && usual.*d.allowed)) space.*d.allowed = true;
+    }
+    if (!known)
+      sink.add(fault(ErrorCode::kBadValue, fmt::format("unknown dimension '{}'", name),
+                     base::did_you_mean(name, names_of(kDimensions), "dimensions")));
   }
+  if (seen == std::vector<std::string>{"spatial-temporal"})
+    sink.add(fault(ErrorCode::kInconsistent, "embedding and head have no dimension",
+                   "--space usual,spatial-temporal"));
   return sink.result(space);
 }
 

@@ -4,6 +4,7 @@
 /// that knows the names.
 ///
 ///     --space dp,tp,pp            these dimensions and no others      restrict_to_dimensions
+///     --space usual,ring          these beside the usual ones
 ///     --fix tp=8,pp=2             these values                        fix_values
 #include <string>
 #include <string_view>
@@ -23,9 +24,9 @@ struct SpaceWord {
 std::vector<SpaceWord> space_dimensions();
 std::vector<SpaceWord> space_keys();
 
-/// `space` with these dimensions and no others: "dp,zero3,tp". What is no dimension (schedules,
-/// fixed values) stays. Errors (all of them): kBadValue for an unknown name, with "did you mean";
-/// kDuplicateKey.
+/// `space` with these dimensions and no others: "dp,zero3,tp"; "usual" stands for those that it
+/// has. What is no dimension (schedules, fixed values) stays. Errors (all of them): kBadValue for
+/// an unknown name, with "did you mean"; kDuplicateKey.
 base::Result<Space> restrict_to_dimensions(std::string_view names, Space space);
 
 /// `space` with the named values fixed: "tp=8,pp=2,zero=1,recompute=full". zero and sp hold for

@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "base/numbers.h"
+#include "costmodel/closed_form/closed_form.h"
 #include "plan/lowering/lower.h"
 #include "plan/partition/layer_graph.h"
+#include "plan/program/memory.h"
 #include "search/partition/partition_search.h"
 #include "sim/simulate.h"
 #include "topologies/topology.h"
@@ -36,20 +38,23 @@ std::vector<plan::Sequence> sequences_of(const Texts& texts) {
   return all;
 }
 
+plan::Plan plan_of(const model::ModelSpec& m, const Texts& texts) {
+  return {.model = m.name,
+          .model_fingerprint = m.fingerprint(),
+          .cluster = "dgx-a100",
+          .precision = model::Precision::kFloat32,
+          .sequence = kTokens,
+          .global_batch = kSequences,
+          .stages = {{.runs = {{.count = as_int(m.layers),
+                                .strategy = {.dp = 8},
+                                .partition = sequences_of(texts)}}}},
+          .vocabulary = {.dp = 8}};
+}
+
 /// Forward and backward of so many layers, what updates their state aside.
 std::int64_t simulated_ps(std::int64_t layers, const Texts& texts) {
   const model::ModelSpec m = layers_of(layers);
-  const plan::Plan plan{.model = m.name,
-                        .model_fingerprint = m.fingerprint(),
-                        .cluster = "dgx-a100",
-                        .precision = model::Precision::kFloat32,
-                        .sequence = kTokens,
-                        .global_batch = kSequences,
-                        .stages = {{.runs = {{.count = as_int(layers),
-                                              .strategy = {.dp = 8},
-                                              .partition = sequences_of(texts)}}}},
-                        .vocabulary = {.dp = 8}};
-  const auto program = plan::lower(plan, m);
+  const auto program = plan::lower(plan_of(m, texts), m);
   EXPECT_TRUE(program) << base::to_string(program.error());
   const SimReport report = simulate(*program, cost_of(m)).value();
   return report.step_time_ps - report.stages.front().parts[as_index(TimePart::kOptimizer)];
@@ -68,17 +73,39 @@ double ratio(const Texts& texts) {
   return real(layer_ps(texts)) / real(given->time_ps);
 }
 
+const Texts kWhole{"B,B,B", "B,B,B", "B,B,B", "B,B,B", "B,B,B",
+                   "B,B,B", "B,B,B", "B,B,B", "B,B,B", "B,B,B"};
+const Texts kTensor{"R,R,R", "K,K,K", "H,H,H", "H,H,H", "H,H,H",
+                    "N,N,N", "R,R,R", "K,K,K", "K,K,K", "N,N,N"};
+const Texts kPrimitives{"B,M,M",  "K,P2x2", "B,H,H",  "B,H,H", "B,H,H",
+                        "N,P2x2", "B,M,M",  "K,P2x2", "B,M,K", "N,P2x2"};
+
 // Alike but for what docs/models/partition.md names.
 TEST(PartitionedLayer, TakesAboutAsLongAsItsClosedForm) {
-  const Texts whole{"B,B,B", "B,B,B", "B,B,B", "B,B,B", "B,B,B",
-                    "B,B,B", "B,B,B", "B,B,B", "B,B,B", "B,B,B"};
-  const Texts tensor{"R,R,R", "K,K,K", "H,H,H", "H,H,H", "H,H,H",
-                     "N,N,N", "R,R,R", "K,K,K", "K,K,K", "N,N,N"};
-  const Texts primitives{"B,M,M",  "K,P2x2", "B,H,H",  "B,H,H", "B,H,H",
-                         "N,P2x2", "B,M,M",  "K,P2x2", "B,M,K", "N,P2x2"};
-  EXPECT_NEAR(ratio(whole), 1, 0.01);
-  EXPECT_NEAR(ratio(tensor), 1, 0.01);
-  EXPECT_NEAR(ratio(primitives), 1, 0.02);
+  EXPECT_NEAR(ratio(kWhole), 1, 0.01);
+  EXPECT_NEAR(ratio(kTensor), 1, 0.01);
+  EXPECT_NEAR(ratio(kPrimitives), 1, 0.02);
+}
+
+// Of whole plans, moves beside products or in turn; memory to the byte.
+TEST(PartitionedPlan, TakesAboutAsLongAsItsClosedForm) {
+  const model::ModelSpec m = layers_of(8);
+  for (const bool overlaps : {false, true}) {
+    const model::Profile profile{.name = "profile", .overlaps = overlaps};
+    const auto cost = costmodel::CostModel::make(
+        m, topologies::catalog_topology("dgx-a100", 1).value(), profile,
+        {.precision = model::Precision::kFloat32, .sequence = kTokens, .library = {}});
+    for (const Texts& texts : {kWhole, kTensor, kPrimitives}) {
+      const plan::Plan plan = plan_of(m, texts);
+      const plan::Program program = plan::lower(plan, m).value();
+      const SimReport report = simulate(program, *cost).value();
+      const costmodel::PlanCost form = costmodel::plan_cost(*cost, plan).value();
+      EXPECT_NEAR(real(form.step_ps) / real(report.step_time_ps), 1, 0.02)
+          << texts[1] << (overlaps ? " overlapped" : " in turn");
+      EXPECT_EQ(form.stage_peak_bytes.front(),
+                plan::static_memory(program, program.classes.front()).peak_bytes);
+    }
+  }
 }
 
 }  // namespace

@@ -151,6 +151,11 @@ std::vector<Case> instances_and_imports() {
       {"partition_json",
        "partition --model gpt2 --cluster dgx-1-v100 --precision fp32 --devices 4 --micro-batch 4 "
        "--memory-weight 0.5 --fix 'mlp in=P2x2;mlp out=P2x2' --json"},
+      {"plan_spatial_temporal",
+       "plan --model llama-2-7b --cluster rtx-titan-pcie --hosts 2 --global-batch 16 "
+       "--sequence-length 512 --precision fp32 --space tp,sp,spatial-temporal --check"},
+      {"plan_spatial_temporal_alone",
+       "plan --model llama-2-7b --cluster dgx-a100 --global-batch 4 --space spatial-temporal"},
       {"partition_wrong_devices", "partition --model gpt2 --cluster dgx-1-v100 --devices 6"},
       {"partition_wrong_fix",
        "partition --model gpt2 --cluster dgx-1-v100 --devices 4 --fix 'mlp in=P3x3'"},

@@ -56,6 +56,13 @@ TEST_F(Documents, OfAPartitionedPlanMatchTheirSchemas) {
   expect_document("compare trace.json trace.json", "trace.json");
 }
 
+TEST_F(Documents, OfAnAnswerWithPartitionsMatchTheirSchemas) {
+  expect_document(
+      "plan --model gpt2-tiny --cluster dgx-1-v100 --global-batch 8 --space dp,tp,spatial-temporal "
+      "--json",
+      "answer.json");
+}
+
 TEST_F(Documents, OfMixturesPipelinesAndScenariosMatchTheirSchemas) {
   expect_document(
       "plan --model mixtral-tiny --cluster dgx-1-v100 --global-batch 8 --timing "

@@ -8,6 +8,14 @@
 namespace orrery::search {
 namespace {
 
+TEST(SpaceText, UsualStandsForWhatTheSpaceHas) {
+  const Space usual{.zero2 = false};
+  Space more = usual;
+  more.ring = more.spatial_temporal = true;
+  EXPECT_EQ(restrict_to_dimensions("usual, ring,spatial-temporal", usual), more);
+  EXPECT_FALSE(restrict_to_dimensions("spatial-temporal", usual));
+}
+
 TEST(SpaceText, NamedDimensionsAndNoOthersAreAllowed) {
   const auto space = restrict_to_dimensions("dp, zero1,tp", Space{});
   ASSERT_TRUE(space.has_value());

@@ -21,8 +21,7 @@
 
 namespace orrery::search {
 
-/// Searches of a request, in thousandths of one on 2 devices and so on: bits -> ticks. Those of 64
-/// devices take seconds, so one of them is all.
+/// Effort of a request, about milliseconds: one search on 64 devices, or twenty on 32.
 inline constexpr std::int64_t kPartitionTicks = 6'000;
 
 struct PartitionedPlans {

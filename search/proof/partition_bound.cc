@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
 #include <utility>
 
 #include "base/numbers.h"
@@ -12,7 +11,6 @@ namespace orrery::search {
 namespace {
 
 using plan::Dimension;
-using plan::Element;
 using plan::Operator;
 using plan::Partition;
 using plan::Sequence;

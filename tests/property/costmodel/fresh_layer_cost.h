@@ -33,10 +33,11 @@ inline bool is_shift(const plan::Op& op) {
 }
 
 /// Whether an operation changes what the other one touches, or touches what the other one changes.
+/// Nothing waits for a buffer's end.
 inline bool conflict(const plan::Op& a, const plan::Op& b) {
   const auto touched = [](const plan::Op& op, bool changed) {
     std::vector<plan::BufferRef> all;
-    for (const auto* list : {&op.updates, &op.writes, &op.frees})
+    for (const auto* list : {&op.updates, &op.writes})
       all.insert(all.end(), list->begin(), list->end());
     if (op.gradients) all.push_back(*op.gradients);
     if (changed) return all;

@@ -133,6 +133,10 @@ class CostModel {
   bool overlaps() const;
   /// Whether the software runs collectives of sequence parallelism beside products.
   bool overlaps_tensor() const;
+  /// Whether it runs exchanges of experts beside the computation of another micro-batch: then what
+  /// reads rows does not wait for them, only for the exchange before to end
+  /// (docs/models/mixtures.md).
+  bool overlaps_experts() const;
   /// Bytes per rank outside the Program's buffers: the framework's, of the profile, and the tables
   /// of rotary attention, 4 · sequence · head_dim.
   std::int64_t context_bytes() const;

@@ -79,6 +79,7 @@ constexpr Field<Framework> kFramework[] = {
     {"dropout", &Framework::dropout},
     {"tensor_overlap", &Framework::tensor_overlap},
     {"tokens_sent_once", &Framework::tokens_sent_once},
+    {"expert_overlap", &Framework::expert_overlap},
     {"kernel_seconds", &Framework::kernel_seconds, kSecondsOfKernel},
     {"loss_passes", &Framework::loss_passes, kTimes},
     {"norm_passes", &Framework::norm_passes, kTimes},

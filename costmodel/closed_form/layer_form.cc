@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 #include "base/numbers.h"
@@ -166,6 +167,13 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
     steps_.push_back(std::move(s));
   }
   find_dependencies(ops);
+  find_experts(ops);
+}
+
+void TemplateForm::find_experts(const std::vector<plan::Op>& ops) {
+  for (std::size_t i = 0; i < ops.size(); ++i)
+    steps_[i].rows_exchange = plan::exchanges_rows(ops[i]);
+  exchanges_rows_ = std::ranges::any_of(steps_, &Step::rows_exchange);
 }
 
 /// Who reads or changes what another stream has changed, or changes what it has read. A stream ends
@@ -251,7 +259,38 @@ TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weigh
   }
   t.serial_ps += shifts_ps;
   if (beside) t.serial_ps = side_by_side_ps(alone, prices.cost().overlap_slowdown_ppm());
+  if (exchanges_rows_ && prices.cost().overlaps_experts())
+    t.serial_ps = steady_ps(b, weights, ranks, prices);
   return t;
+}
+
+/// Of the second of two calls: the last exchange of the first is still under way when it begins.
+std::int64_t TemplateForm::steady_ps(std::int64_t b, const WeightBytes& weights, Ranks ranks,
+                                     OperationPrices& prices) const {
+  const std::int64_t slowdown_ppm = prices.cost().overlap_slowdown_ppm();
+  const DeviceKinds kinds = prices.cost().kinds_of(ranks.first, ranks.count);
+  std::int64_t now = 0, begun = 0, left = 0, shifts_ps = 0;  // left: of the exchange under way
+  for (int call = 0; call < 2; ++call) {
+    begun = now;
+    for (const Step& s : steps_) {
+      if (s.data_stream) continue;
+      std::int64_t ps = step_ps(s, b, weights, ranks, kinds, prices);
+      if (s.kind == kCompute) {
+        if (s.attention_block) {
+          ps = overlapped_ps(ps, std::exchange(shifts_ps, 0), slowdown_ppm, true);
+        }
+        const std::int64_t both = std::min(ps, left);
+        now += overlapped_ps(ps, both, slowdown_ppm, true);
+        left -= both;
+      } else if (s.shift) {
+        shifts_ps += ps;
+      } else {
+        now += std::exchange(left, s.rows_exchange ? ps : 0) + (s.rows_exchange ? 0 : ps);
+      }
+    }
+    now += std::exchange(shifts_ps, 0);
+  }
+  return now - begun;
 }
 
 std::int64_t TemplateForm::side_by_side_ps(std::vector<std::int64_t>& left,

@@ -199,7 +199,10 @@ class Preparation {
         p.recomputed = op.recomputed;
         break;
       }
-      case plan::OpKind::kCollective: price_collective(c, op, p); break;
+      case plan::OpKind::kCollective:
+        p.holds_nobody = plan::exchanges_rows(op) && cost_.overlaps_experts();
+        price_collective(c, op, p);
+        break;
       case plan::OpKind::kExchange: price_exchange(c, op, p); break;
     }
     return p;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/numbers.h"
 #include "costmodel/closed_form/closed_form.h"
 #include "model/spec.h"
 #include "plan/lowering/lower.h"
@@ -169,6 +170,23 @@ TEST(ClosedForm, EqualsTheSimulationOfExpertsWithoutOverlap) {
     EXPECT_EQ(a.simulated.stages[0].peak_memory_bytes,
               a.closed.stage_peak_bytes[0] + a.context_bytes)
         << "tp" << o.tp << " ep" << o.ep;
+  }
+}
+
+const plan::UniformOptions kExperts{
+    .dp = 4, .ep = 4, .micro_batch = 1, .global_batch = 32, .sequence = 64};
+
+// Exchanges beside another micro-batch: hidden as far as computation lasts. The closed form is the
+// steady state; a step begins and ends outside it.
+TEST(ClosedForm, IsNearTheSimulationOfExchangesBesideAnotherMicroBatch) {
+  const auto with = [&](bool overlaps, double slowdown) {
+    return both("mixtral-tiny", kExperts, true, slowdown,
+                model::Framework{.name = "experts", .expert_overlap = overlaps});
+  };
+  for (const double slowdown : {1.0, 1.2}) {
+    const Answers waits = with(false, slowdown), hides = with(true, slowdown);
+    EXPECT_LT(hides.closed_ps, waits.closed_ps);
+    EXPECT_NEAR(real(hides.simulated.step_time_ps) / real(hides.closed_ps), 1, 0.02) << slowdown;
   }
 }
 

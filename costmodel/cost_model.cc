@@ -371,6 +371,10 @@ bool CostModel::overlaps_tensor() const { return overlaps() && framework().tenso
 
 bool CostModel::overlaps_experts() const { return overlaps() && framework().expert_overlap; }
 
+std::int64_t CostModel::host_ps(int kernels) const {
+  return base::ceil_ps(base::Seconds(kernels * framework().host_seconds * state_->errors.launches));
+}
+
 std::int64_t CostModel::context_bytes() const {
   const model::ModelSpec& m = model();
   const std::int64_t framework = profile() ? profile()->context_bytes : 0;

@@ -47,6 +47,8 @@ struct PricedOp {
   TimePart part = TimePart::kForward;
   bool send_only = false;  // exchange without a receive
   bool optimizer = false, recomputed = false;
+  // who waits for it goes on when it begins (CostModel::overlaps_experts)
+  bool holds_nobody = false;
   std::int64_t compute_ps = 0;
   std::int64_t written_bytes = 0, transient_bytes = 0, freed_bytes = 0;  // lifetimes.h
   FlowNetwork::TransferIndex transfer = kNone;  // collective inside the class

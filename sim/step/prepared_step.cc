@@ -155,7 +155,7 @@ class Preparation {
   /// The last operation that computes in a template with experts waits for the host
   /// (TemplateForm::host_wait_ps).
   void find_late() {
-    if (cost_.host_ps(1) == 0) return;
+    if (!host_may_be_late(program_, cost_)) return;
     ORRERY_CHECK(fused_ == nullptr || fused_->runs.empty(), "runs of a host that may be late");
     for (const plan::TemplateId id : program_.templates.ids()) {
       const plan::Op* last = nullptr;
@@ -360,6 +360,12 @@ class Preparation {
 };
 
 }  // namespace
+
+bool host_may_be_late(const plan::Program& program, const costmodel::CostModel& cost) {
+  return cost.host_ps(1) > 0 && std::ranges::any_of(program.segments, [](const auto& shape) {
+           return shape.kind == model::SegmentKind::kDispatch;
+         });
+}
 
 base::Result<PreparedStep> prepare(const plan::Program& program, const costmodel::CostModel& cost,
                                    FlowNetwork& network, bool fold) {

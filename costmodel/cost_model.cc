@@ -336,9 +336,7 @@ std::int64_t CostModel::token_bytes(const plan::Program& program, const plan::Op
 }
 
 std::int64_t CostModel::wire_bytes(const plan::Program& program, const plan::Op& op) const {
-  if (op.collective == plan::Collective::kAllToAll && op.segment.valid() &&
-      framework().tokens_sent_once)
-    return token_bytes(program, op);
+  if (plan::exchanges_rows(op) && framework().tokens_sent_once) return token_bytes(program, op);
   const double element = framework().gradient_bytes;
   const bool reduces = op.collective == plan::Collective::kAllReduce ||
                        op.collective == plan::Collective::kReduceScatter ||
@@ -370,6 +368,12 @@ std::int64_t CostModel::overlap_slowdown_ppm() const {
 bool CostModel::overlaps() const { return !profile() || profile()->overlaps; }
 
 bool CostModel::overlaps_tensor() const { return overlaps() && framework().tensor_overlap; }
+
+bool CostModel::overlaps_experts() const { return overlaps() && framework().expert_overlap; }
+
+std::int64_t CostModel::host_ps(int kernels) const {
+  return base::ceil_ps(base::Seconds(kernels * framework().host_seconds * state_->errors.launches));
+}
 
 std::int64_t CostModel::context_bytes() const {
   const model::ModelSpec& m = model();

@@ -133,6 +133,12 @@ class CostModel {
   bool overlaps() const;
   /// Whether the software runs collectives of sequence parallelism beside products.
   bool overlaps_tensor() const;
+  /// Whether it runs exchanges of experts beside the computation of another micro-batch: then what
+  /// reads rows does not wait for them, only for the exchange before to end
+  /// (docs/models/mixtures.md).
+  bool overlaps_experts() const;
+  /// What the host needs to issue so many kernels where it cannot run ahead; 0: it is never late.
+  std::int64_t host_ps(int kernels) const;
   /// Bytes per rank outside the Program's buffers: the framework's, of the profile, and the tables
   /// of rotary attention, 4 · sequence · head_dim.
   std::int64_t context_bytes() const;

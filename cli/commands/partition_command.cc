@@ -49,7 +49,8 @@ Result<search::PartitionRequest> request_of(const Options& o, const Topology& cl
                                    .tokens = tokens,
                                    .layers = o.count("layers"),
                                    .skews = o.flag("skew") ? 1 : 0,
-                                   .primitives = !o.flag("no-primitives")};
+                                   .primitives = !o.flag("no-primitives"),
+                                   .fused_attention = o.flag("fused-attention")};
   // seconds a GiB, as picoseconds a byte
   request.memory_weight = o.real("memory-weight") * 1e12 / real(std::int64_t{1} << 30);
   if (o.has("fix")) TRY_VOID(read_fixed(o.string("fix"), request));
@@ -248,6 +249,9 @@ Command partition_command() {
               .help = "seconds that a GiB of a device's memory is worth"},
              flag_option("skew", "primitives may be skewed by one place, along chains"),
              flag_option("no-primitives", "splits alone, no temporal steps"),
+             flag_option("fused-attention",
+                         "attention may be one operation where devices have whole heads; else its "
+                         "scores are stored, as in the paper"),
              text_option("fix", "LIST", "sequences of operators: 'mlp in=K,P2x2; mlp out=N,P2x2'"),
              output_option("svg", "FILE", "draw it: which device holds which block at which step"),
              output_option("out", "FILE",

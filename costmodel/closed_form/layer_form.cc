@@ -4,10 +4,12 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 #include "base/numbers.h"
 #include "costmodel/closed_form/closed_form.h"
+#include "costmodel/compute/kernels.h"
 #include "model/segment.h"
 
 namespace orrery::costmodel {
@@ -29,6 +31,24 @@ std::uint64_t digest_of(const model::SegmentShape& s) {
 
 std::uint64_t word(Ranks ranks) {
   return static_cast<std::uint64_t>(ranks.first) << 32 | static_cast<std::uint64_t>(ranks.count);
+}
+
+/// Kernels of a template in which the host reads back how many rows its experts got; 0: of others,
+/// where it runs ahead. Without what serves weights, which depends on how they are sharded.
+int kernels_read_back(const plan::Program& program, const std::vector<plan::Op>& ops) {
+  int kernels = 0;
+  bool reads_back = false;
+  for (const plan::Op& op : ops) {
+    if (op.kind != kCompute) {
+      kernels += op.stream == plan::Stream::kData ? 0 : 1;
+      continue;
+    }
+    const model::SegmentShape& shape = program.segments[op.segment];
+    if (shape.kind == model::SegmentKind::kZeroGradient) continue;
+    kernels += issued_kernels(shape, op.phase);
+    reads_back = reads_back || shape.kind == model::SegmentKind::kDispatch;
+  }
+  return reads_back ? kernels : 0;
 }
 
 }  // namespace
@@ -165,6 +185,14 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
     steps_.push_back(std::move(s));
   }
   find_dependencies(ops);
+  find_experts(program, ops);
+}
+
+void TemplateForm::find_experts(const plan::Program& program, const std::vector<plan::Op>& ops) {
+  for (std::size_t i = 0; i < ops.size(); ++i)
+    steps_[i].rows_exchange = plan::exchanges_rows(ops[i]);
+  exchanges_rows_ = std::ranges::any_of(steps_, &Step::rows_exchange);
+  kernels_ = kernels_read_back(program, ops);
 }
 
 /// Who reads or changes what another stream has changed, or changes what it has read. A stream ends
@@ -225,6 +253,20 @@ TemplateForm::Times& TemplateForm::Times::operator+=(const Times& o) {
 
 TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weights, Ranks ranks,
                                         OperationPrices& prices) const {
+  Times t = device_times(b, weights, ranks, prices);
+  if (kernels_ > 0) t.serial_ps = std::max(t.serial_ps, prices.cost().host_ps(kernels_));
+  return t;
+}
+
+std::int64_t TemplateForm::host_wait_ps(std::int64_t b, const WeightBytes& weights, Ranks ranks,
+                                        OperationPrices& prices) const {
+  if (kernels_ == 0) return 0;
+  const std::int64_t device_ps = device_times(b, weights, ranks, prices).serial_ps;
+  return std::max<std::int64_t>(prices.cost().host_ps(kernels_) - device_ps, 0);
+}
+
+TemplateForm::Times TemplateForm::device_times(std::int64_t b, const WeightBytes& weights,
+                                               Ranks ranks, OperationPrices& prices) const {
   Times t;
   std::int64_t shifts_ps = 0;  // since the last block
   const bool beside = side_by_side_ && prices.cost().overlaps();
@@ -250,7 +292,38 @@ TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weigh
   }
   t.serial_ps += shifts_ps;
   if (beside) t.serial_ps = side_by_side_ps(alone, prices.cost().overlap_slowdown_ppm());
+  if (exchanges_rows_ && prices.cost().overlaps_experts())
+    t.serial_ps = steady_ps(b, weights, ranks, prices);
   return t;
+}
+
+/// Of the second of two calls: the last exchange of the first is still under way when it begins.
+std::int64_t TemplateForm::steady_ps(std::int64_t b, const WeightBytes& weights, Ranks ranks,
+                                     OperationPrices& prices) const {
+  const std::int64_t slowdown_ppm = prices.cost().overlap_slowdown_ppm();
+  const DeviceKinds kinds = prices.cost().kinds_of(ranks.first, ranks.count);
+  std::int64_t now = 0, begun = 0, left = 0, shifts_ps = 0;  // left: of the exchange under way
+  for (int call = 0; call < 2; ++call) {
+    begun = now;
+    for (const Step& s : steps_) {
+      if (s.data_stream) continue;
+      std::int64_t ps = step_ps(s, b, weights, ranks, kinds, prices);
+      if (s.kind == kCompute) {
+        if (s.attention_block) {
+          ps = overlapped_ps(ps, std::exchange(shifts_ps, 0), slowdown_ppm, true);
+        }
+        const std::int64_t both = std::min(ps, left);
+        now += overlapped_ps(ps, both, slowdown_ppm, true);
+        left -= both;
+      } else if (s.shift) {
+        shifts_ps += ps;
+      } else {
+        now += std::exchange(left, s.rows_exchange ? ps : 0) + (s.rows_exchange ? 0 : ps);
+      }
+    }
+    now += std::exchange(shifts_ps, 0);
+  }
+  return now - begun;
 }
 
 std::int64_t TemplateForm::side_by_side_ps(std::vector<std::int64_t>& left,

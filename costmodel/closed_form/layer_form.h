@@ -89,6 +89,9 @@ class TemplateForm {
   };
   Times times(std::int64_t b, const WeightBytes& weights, Ranks ranks,
               OperationPrices& prices) const;
+  /// What of serial_ps the device waits for the host.
+  std::int64_t host_wait_ps(std::int64_t b, const WeightBytes& weights, Ranks ranks,
+                            OperationPrices& prices) const;
   plan::TemplateMemory memory(std::int64_t b, const WeightBytes& weights,
                               OperationPrices& prices) const;
 
@@ -111,6 +114,7 @@ class TemplateForm {
     // `bytes` of a collective or of every leg are per sequence
     bool scales = false;
     std::int64_t bytes = 0;
+    bool rows_exchange = false;                         // of experts
     std::optional<OperationPrices::ShapeIndex> copies;  // of shards, on the compute stream
     std::int64_t writes = 0, frees = 0;                 // per sequence
     std::int64_t fixed_writes = 0, fixed_frees = 0;
@@ -120,14 +124,23 @@ class TemplateForm {
   std::int64_t step_ps(const Step& s, std::int64_t b, const WeightBytes& weights, Ranks ranks,
                        DeviceKinds kinds, OperationPrices& prices) const;
   void find_dependencies(const std::vector<plan::Op>& ops);
+  void find_experts(const plan::Program& program, const std::vector<plan::Op>& ops);
   /// Steps of `alone` ps each, every stream in its order: while computation and communication both
   /// run they take `slowdown` times as long. All but data communication.
   std::int64_t side_by_side_ps(std::vector<std::int64_t>& alone, std::int64_t slowdown_ppm) const;
+  /// As times(), by a host that is never late.
+  Times device_times(std::int64_t b, const WeightBytes& weights, Ranks ranks,
+                     OperationPrices& prices) const;
+  /// serial_ps of one call among many alike whose exchanges of rows run beside what computes.
+  std::int64_t steady_ps(std::int64_t b, const WeightBytes& weights, Ranks ranks,
+                         OperationPrices& prices) const;
 
   std::vector<Step> steps_;
   std::vector<std::uint8_t> streams_;                     // but for data
   std::array<std::uint16_t, plan::kStreams> first_ = {};  // of each stream
   bool side_by_side_ = false;  // some step of one stream does not wait for the one before it
+  bool exchanges_rows_ = false;
+  int kernels_ = 0;  // that the host issues, where it cannot run ahead
 };
 
 }  // namespace orrery::costmodel

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/numbers.h"
+#include "costmodel/compute/kernels.h"
 
 namespace orrery::costmodel {
 namespace {
@@ -33,34 +34,6 @@ constexpr double kLossPasses = 4;
 
 bool has_b(Phase p) { return p == kB || p == kBG; }
 bool has_g(Phase p) { return p == kG || p == kBG; }
-
-/// Kernels that an eager framework issues for a phase of a segment beside attention: counts of
-/// Megatron-LM's calls (arXiv 1909.08053's code, fused bias, dropout and residual; fused AdamW over
-/// lists of tensors; vocabulary-parallel loss in plain operations).
-int kernels(const SegmentShape& s, Phase phase) {
-  const bool forward = phase == kF;
-  switch (s.kind) {
-    case kLoadTokens:
-    case kLoadTargets:
-    case kSlice:
-    case kZeroGradient:
-    case kAccumulate: return 1;
-    case kNorm:
-    case kActivation: return forward ? 1 : 2;
-    case kNormApply: return forward ? 1 : 2;
-    case kBias:
-    case kNormSums:
-    case kSoftmax: return 1;
-    case kResidual: return 2;
-    case kEmbedding:
-    case kPositionAdd: return phase == kB ? 0 : 4;
-    case kLossMax: return 2;
-    case kLossSum: return 8;
-    case kLoss: return 6;
-    case kAdamW: return 8;
-    default: return forward ? 3 : 6;  // routing and ring attention: a few small operations
-  }
-}
 
 /// A product of queries or scores with keys or values, head by head, as one of all heads' rows: so
 /// search/partition prices it.
@@ -304,7 +277,7 @@ double SurfacePrices::stream(const SegmentShape& s, Phase phase) const {
   const double arithmetic = work.flops.raw() / (kVectorEfficiency * peak_);
   return issued(streams_ * (std::max(arithmetic, bytes / (efficiency * bandwidth_)) +
                             surface_.product.launch_seconds),
-                kernels(s, phase));
+                stream_kernels(s, phase));
 }
 
 double SurfacePrices::seconds(const SegmentShape& shape, Phase phase) const {

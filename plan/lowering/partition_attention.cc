@@ -79,6 +79,9 @@ std::vector<std::string> PartitionedNorm::gains(bool bias) const {
 }
 
 // ---- attention ----
+//
+//   fused    qkv -> o where every device has whole sequences of its heads, as other layers do
+//   else     scores = q k^T, a = softmax(scores), o = a v, each with a layout of its own
 
 PartitionedAttention::PartitionedAttention(const DeviceGrid& grid, const LayerPartition& partition)
     : grid_(grid),
@@ -138,7 +141,67 @@ std::vector<RedistributedTensor> PartitionedAttention::parts(const PlacedTensor&
   return all;
 }
 
+SegmentShape PartitionedAttention::fused_shape() const {
+  SegmentShape s = shape(kAttention, values_);
+  s.in = (s.heads + 2 * s.kv_heads) * s.head_dim;
+  s.out = s.heads * s.head_dim;
+  s.rotary = b_.model().position == model::PositionKind::kRotary && b_.model().rotates;
+  s.rope = b_.model().rope;
+  return s;
+}
+
+std::vector<RedistributedTensor> PartitionedAttention::sections(const PlacedTensor& from,
+                                                                const PlacedTensor& to) const {
+  const ModelSpec& m = b_.model();
+  const int held = from.layout.dimensions.back().bits, wanted = to.layout.dimensions.back().bits;
+  std::vector<RedistributedTensor> all;
+  std::int64_t begin = 0;
+  for (const std::int64_t heads : {m.heads, m.kv_heads, m.kv_heads}) {
+    const std::int64_t features = heads * m.head_dim;
+    all.push_back({.held = from.layout,
+                   .wanted = to.layout,
+                   .extents = grid_.features(features),
+                   .held_row = from.extents.back() >> held,
+                   .held_offset = begin >> held,
+                   .wanted_row = to.extents.back() >> wanted,
+                   .wanted_offset = begin >> wanted});
+    begin += features;
+  }
+  return all;
+}
+
+PlacedTensor PartitionedAttention::moved(const char* name, const PlacedTensor& from,
+                                         const Layout64& wanted, const std::string& of,
+                                         Ops& ops) const {
+  if (from.layout == wanted) return from;
+  const PlacedTensor to = grid_.tensor(name, of, wanted, from.extents);
+  ops.push_back(grid_.redistribution(name, sections(from, to), {from.buffer}, {to.buffer}));
+  return to;
+}
+
+PlacedTensor PartitionedAttention::fused_forward(const PlacedTensor& qkv, Ops& ops) {
+  const std::string of = name_of("attention", values_);
+  qkv_ = moved("qkv", qkv, output(), of, ops);
+  o_ = grid_.tensor("o", name_of("values", values_), output(),
+                    grid_.features(b_.model().heads * b_.model().head_dim));
+  const SegmentShape s = fused_shape();
+  lse_ = grid_.numbers("lse", of, {s.sequences, s.heads, s.tokens});
+  ops.push_back(compute(b_, "attention", s, kF, {qkv_.buffer}, {o_.buffer, lse_}));
+  return o_;
+}
+
+PlacedTensor PartitionedAttention::fused_backward(const PlacedTensor& d_o, const Layout64& wanted,
+                                                  const std::string& of, Ops& ops) {
+  const std::string own = name_of("attention", values_);
+  const bool stays = wanted == output();
+  const PlacedTensor d = grid_.tensor("dqkv", stays ? "for " + of : own, output(), qkv_.extents);
+  ops.push_back(compute(b_, "attention", fused_shape(), kB,
+                        {d_o.buffer, qkv_.buffer, o_.buffer, lse_}, {d.buffer}));
+  return moved("dqkv", d, wanted, "for " + of, ops);
+}
+
 PlacedTensor PartitionedAttention::forward(const PlacedTensor& qkv, Ops& ops) {
+  if (fused()) return fused_forward(qkv, ops);
   const ModelSpec& m = b_.model();
   const auto placed = [&](const char* name, const char* of, const Partition& p, const auto& where,
                           std::int64_t heads) {
@@ -176,6 +239,7 @@ std::string PartitionedAttention::output_tag() const { return name_of("values", 
 
 PlacedTensor PartitionedAttention::backward(const PlacedTensor& d_o, const Layout64& wanted,
                                             const std::string& of, Ops& ops) {
+  if (fused()) return fused_backward(d_o, wanted, of, ops);
   const auto like = [&](const char* name, const char* owner, const Partition& p,
                         const PlacedTensor& t) {
     return grid_.tensor(name, name_of(owner, p), t.layout, t.extents);

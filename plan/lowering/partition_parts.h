@@ -198,10 +198,22 @@ class PartitionedAttention {
   SegmentShape shape(SegmentKind kind, const Partition& p) const;
   Extents4 scores_extents() const;
   std::vector<RedistributedTensor> parts(const PlacedTensor& qkv) const;
+  // the same in one operation, of packed queries, keys and values
+  bool fused() const { return softmax_.bits() < values_.bits(); }
+  SegmentShape fused_shape() const;
+  /// From where the product left them to where attention wants them, or back.
+  std::vector<RedistributedTensor> sections(const PlacedTensor& from, const PlacedTensor& to) const;
+  PlacedTensor moved(const char* name, const PlacedTensor& from, const Layout64& wanted,
+                     const std::string& of, Ops& ops) const;
+  PlacedTensor fused_forward(const PlacedTensor& qkv, Ops& ops);
+  PlacedTensor fused_backward(const PlacedTensor& d_o, const Layout64& wanted,
+                              const std::string& of, Ops& ops);
 
   const DeviceGrid& grid_;
   Builder& b_;
   Partition scores_, softmax_, values_;
+  PlacedTensor qkv_, o_;  // of fused attention
+  BufferRef lse_;
   PlacedTensor q_, k_, v_, a_, a_read_;  // k, v: as scores and values read them
 };
 

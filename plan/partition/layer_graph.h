@@ -61,6 +61,13 @@ struct Operator {
   model::SegmentKind segment = model::SegmentKind::kMlpIn;  // of a linear
 };
 
+/// Whether attention so split may be one fused operation: every device has whole sequences of its
+/// heads.
+inline bool can_fuse(const Partition& attention) {
+  return attention.slice_bits(Dimension::kBatch) + attention.slice_bits(Dimension::kHeads) ==
+         attention.bits();
+}
+
 /// A tensor that operator `to` reads of operator `from`.
 struct Connection {
   int from = 0, to = 0;

@@ -92,7 +92,8 @@ std::string_view to_string(ShardedOperators o);
 std::string_view to_string(GradReduce g);
 
 /// How every operator of a layer is partitioned in space and time (plan/partition/partition.h), by
-/// LayerOperator up to the last product (plan/partition/layer_graph.h).
+/// LayerOperator up to the last product (plan/partition/layer_graph.h). No sequence for the
+/// softmax: attention is one operation, split as scores and values say alike (can_fuse).
 using LayerPartition = std::vector<Sequence>;
 
 /// Layers [first, first + count) of the block stack with one strategy, or, where `partition` is not

@@ -268,6 +268,12 @@ struct Op {
   std::optional<PoolId> release;
 };
 
+/// Rows of experts, on their way to them or back.
+inline bool exchanges_rows(const Op& op) {
+  return op.kind == OpKind::kCollective && op.collective == Collective::kAllToAll &&
+         op.segment.valid();
+}
+
 /// Gathers weights of ZeRO-3 for a pass, or reduces what it contributes to their gradients.
 inline bool moves_shards(const Op& op) {
   return op.kind == OpKind::kCollective && op.stream == Stream::kData && !op.writes.empty();

@@ -77,7 +77,13 @@ class Checker {
     const LayerGraph graph =
         layer_graph(model_, plan_.micro_batch_sequences(), plan_.sequence, /*skews=*/1);
     const int bits = std::countr_zero(as_u32(plan_.devices_per_stage()));
+    const bool fused = run.partition[kSoftmaxOf].empty() && bits > 0;
+    if (fused && (run.partition[kScoreProduct] != run.partition[kValueProduct] ||
+                  !can_fuse(Partition(run.partition[kScoreProduct]))))
+      return fault(kInconsistent, "split scores and values by the same bits of B and H",
+                   "{}.partition.softmax is '-', for attention in one operation", field_);
     for (std::size_t i = 0; i < names.size(); ++i) {
+      if (fused && i == kSoftmaxOf) continue;
       const std::string why = fault_of(graph.operators[i].space, run.partition[i], bits);
       if (why.empty()) continue;
       fault(kInconsistent,

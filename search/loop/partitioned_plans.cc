@@ -17,7 +17,6 @@ using plan::Schedule;
 constexpr std::array<std::int64_t, plan::kMostBits + 1> kSearchTicksOf{1, 1, 1, 3, 20, 250, 5'000};
 /// Of what a layer's time by its memory says, in turn: what a byte is worth where plans do not fit.
 constexpr std::array kMemoryWeights{0.0, 0.25, 1.0, 4.0};
-constexpr int kMostChunks = 8;  // virtual stages
 
 class Partitions {
  public:
@@ -51,12 +50,21 @@ class Partitions {
   [[nodiscard]] std::int64_t most_layers(const PlanProblem& p) const {
     return (layers() + p.stages - 1) / p.stages;
   }
+  /// Layers that a micro-batch passes on other ranks, at least.
+  [[nodiscard]] std::int64_t way(const PlanProblem& p) const {
+    const bool chunks = p.micro_batches % p.stages == 0;
+    const std::int64_t stage =
+        std::max<std::int64_t>(1, layers() / (p.stages * (chunks ? kMostChunks : 1)));
+    return std::max(0, p.stages - 2) * stage;
+  }
   [[nodiscard]] PartitionRequest request_of(const PlanProblem& p) const {
     return {.bits = std::countr_zero(as_u32(p.devices)),
             .sequences = request_.global_batch / p.micro_batches,
             .tokens = cost_.options().sequence,
             .layers = as_int(most_layers(p)),
-            .skews = 1};
+            .skews = 1,
+            .fused_attention = true,
+            .micro_batches = p.micro_batches};
   }
   void prune(const Family& f, std::string why, Reason reason = Reason::kBeaten) {
     out_.pruned.push_back({family_name(f.problem) + " spatial-temporal", std::move(why), reason});
@@ -80,7 +88,7 @@ class Partitions {
           prune(f, std::move(least).error().front().message, Reason::kUnsupported);
           continue;
         }
-        f.bound_ps = m * most_layers(f.problem) * *least;
+        f.bound_ps = (m * most_layers(f.problem) + way(f.problem)) * *least;
         all.push_back(f);
       }
     }

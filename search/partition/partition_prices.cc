@@ -28,8 +28,9 @@ std::string placement_of(const plan::Partition& p) {
 
 }  // namespace
 
-PartitionPrices::PartitionPrices(const costmodel::CostModel& cost, plan::LayerGraph graph, int bits)
-    : cost_(cost), graph_(std::move(graph)), bits_(bits) {
+PartitionPrices::PartitionPrices(const costmodel::CostModel& cost, plan::LayerGraph graph, int bits,
+                                 std::int64_t micro_batches)
+    : cost_(cost), graph_(std::move(graph)), bits_(bits), micro_batches_(micro_batches) {
   const auto per_host = as_int(cost.topology().devices_per_host());
   const int devices = 1 << bits;
   ORRERY_CHECK(per_host >= devices || std::has_single_bit(as_u32(per_host)), "{} devices a host",
@@ -70,7 +71,7 @@ PartitionPrices::MoveTerms PartitionPrices::move_terms(std::int64_t elements) co
 
 std::int64_t PartitionPrices::segment_ps(const SegmentShape& s, Phase phase) {
   const auto [known, fresh] = segments_.try_emplace(
-      {as_int(s.kind), as_int(phase), s.sequences, s.tokens, s.in, s.out, s.residual}, 0);
+      {as_int(s.kind), as_int(phase), s.sequences, s.tokens, s.in, s.out, s.residual, s.heads}, 0);
   if (fresh) known->second = cost_.segment_ps(s, phase);
   return known->second;
 }
@@ -130,6 +131,16 @@ SegmentShape PartitionPrices::shape_of(SegmentKind kind, const plan::Partition& 
   return s;
 }
 
+std::int64_t PartitionPrices::update_ps(std::int64_t elements) const {
+  if (micro_batches_ == 0) return 0;
+  const SegmentShape zero{
+      .kind = SegmentKind::kZeroGradient, .dtype = model::DType::kFloat32, .elements = elements},
+      adamw{.kind = SegmentKind::kAdamW,
+            .dtype = model::compute_dtype(cost_.options().precision),
+            .elements = elements};
+  return (cost_.segment_ps(zero, kF) + cost_.segment_ps(adamw, kF)) / micro_batches_;
+}
+
 void PartitionPrices::price_linear(const plan::Operator& op, const plan::Partition& p,
                                    OperatorPrice& price) {
   SegmentShape s = shape_of(op.segment, p);
@@ -162,6 +173,7 @@ void PartitionPrices::price_linear(const plan::Operator& op, const plan::Partiti
   price.phases[2].reduce_ps = all_reduce_ps(p.split_mask(kBatch) | p.split_mask(kTokens),
                                             bytes_of(Operand::kWeightGradient));
   price.state_bytes = s.in * s.out * state_bytes_;
+  price.update_ps = update_ps(s.in * s.out);
   price.stash_bytes = bytes_of(Operand::kInput);
 }
 
@@ -218,6 +230,24 @@ void PartitionPrices::price_pointwise(const plan::Operator& op, const plan::Part
   }
   price.phases[0].compute_ps = segment_ps(s, kF);
   price.phases[1].compute_ps = segment_ps(s, kB);
+}
+
+OperatorPrice PartitionPrices::fused_attention(const plan::Partition& p) {
+  const model::ModelSpec& m = cost_.model();
+  SegmentShape s = shape_of(SegmentKind::kAttention, p);
+  s.heads = m.heads / p.slices(kHeads);
+  s.kv_heads = m.kv_heads / p.slices(kHeads);
+  s.head_dim = m.head_dim;
+  s.in = (s.heads + 2 * s.kv_heads) * s.head_dim;
+  s.out = s.heads * s.head_dim;
+  s.rotary = m.position == model::PositionKind::kRotary && m.rotates;
+  s.rope_theta = m.rope_theta;
+  s.rope = m.rope;
+  OperatorPrice price;
+  price.phases[0].compute_ps = segment_ps(s, kF);
+  price.phases[1].compute_ps = segment_ps(s, kB);
+  price.stash_bytes = s.token_count() * (s.in * element_bytes_ + 4 * s.heads);
+  return price;
 }
 
 OperatorPrice PartitionPrices::price(const plan::Operator& op, const plan::Partition& p) {

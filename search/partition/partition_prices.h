@@ -44,6 +44,7 @@ struct PhasePrice {
 };
 struct OperatorPrice {
   std::array<PhasePrice, 3> phases;  // F, B, G
+  std::int64_t update_ps = 0;        // zeroing and AdamW, a micro-batch's share
   std::int64_t state_bytes = 0;      // of parameters
   std::int64_t stash_bytes = 0;      // what F keeps
   std::int64_t memory_bytes() const { return state_bytes + stash_bytes; }
@@ -51,7 +52,7 @@ struct OperatorPrice {
     return phases[0].compute_ps + phases[1].compute_ps + phases[2].compute_ps;
   }
   std::int64_t total_ps() const {
-    return phases[0].total_ps() + phases[1].total_ps() + phases[2].total_ps();
+    return phases[0].total_ps() + phases[1].total_ps() + phases[2].total_ps() + update_ps;
   }
 };
 
@@ -59,11 +60,15 @@ class PartitionPrices {
  public:
   /// On the first 2^bits devices of the cost model's topology, which must outlive this object.
   /// @pre hosts hold a power of two of devices, or all of them.
-  PartitionPrices(const costmodel::CostModel& cost, plan::LayerGraph graph, int bits);
+  /// `micro_batches`: of a step, which updates parameters once; 0: updates are no part of prices.
+  PartitionPrices(const costmodel::CostModel& cost, plan::LayerGraph graph, int bits,
+                  std::int64_t micro_batches = 0);
   const plan::LayerGraph& graph() const { return graph_; }
   int host_bits() const { return host_bits_; }
 
   OperatorPrice price(const plan::Operator& op, const plan::Partition& partition);
+  /// Attention in one operation, in place of scores, softmax and values. @pre plan::can_fuse().
+  OperatorPrice fused_attention(const plan::Partition& partition);
   /// Of traffic of a tensor: that many picoseconds where there is any, and so many for each unit.
   struct MoveTerms {
     double in_host_latency = 0, in_host_unit = 0, across_latency = 0, across_unit = 0;
@@ -84,6 +89,7 @@ class PartitionPrices {
   std::int64_t gradient_bytes(std::int64_t elements) const;
   std::int64_t segment_ps(const model::SegmentShape& shape, plan::Phase phase);
   std::int64_t all_reduce_ps(std::uint32_t mask, std::int64_t bytes);
+  std::int64_t update_ps(std::int64_t elements) const;
   void price_linear(const plan::Operator& op, const plan::Partition& p, OperatorPrice& price);
   void price_product(const plan::Operator& op, const plan::Partition& p, OperatorPrice& price);
   void price_stream(const plan::Operator& op, const plan::Partition& p, OperatorPrice& price);
@@ -95,6 +101,7 @@ class PartitionPrices {
   const costmodel::CostModel& cost_;
   plan::LayerGraph graph_;
   int bits_, host_bits_;
+  std::int64_t micro_batches_;
   std::int64_t element_bytes_, state_bytes_;
   double gradient_element_;  // bytes
   struct Rate {              // picoseconds
@@ -103,7 +110,7 @@ class PartitionPrices {
   Rate in_host_, across_;
   std::map<std::string, Shifts> shifts_;
   std::map<std::uint32_t, std::map<int, costmodel::PathSummary>> groups_;  // [mask][pattern]
-  std::map<std::array<std::int64_t, 7>, std::int64_t> segments_;
+  std::map<std::array<std::int64_t, 8>, std::int64_t> segments_;
 };
 
 }  // namespace orrery::search

@@ -85,17 +85,19 @@ base::Result<std::int64_t> PartitionSearch::least_compute_ps(const costmodel::Co
   PartitionPrices prices(
       cost, layer_graph(cost.model(), request.sequences, request.tokens, request.skews),
       request.bits);
-  std::int64_t sum = 0;
+  std::int64_t sum = 0, attention = 0, fused = std::numeric_limits<std::int64_t>::max();
   const auto& operators = prices.graph().operators;
   for (int i = 0; i < kStreamOut; ++i) {
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
     for (Sequence& s : sequences(operators[as_index(i)].space, request.bits)) {
-      const OperatorPrice p = prices.price(operators[as_index(i)], Partition(std::move(s)));
-      least = std::min(least, p.compute_ps());
+      const Partition p(std::move(s));
+      least = std::min(least, prices.price(operators[as_index(i)], p).compute_ps());
+      if (request.fused_attention && i == kValueProduct && can_fuse(p))
+        fused = std::min(fused, prices.fused_attention(p).compute_ps());
     }
-    sum += least;
+    (i == kScoreProduct || i == kSoftmaxOf || i == kValueProduct ? attention : sum) += least;
   }
-  return sum;
+  return sum + std::min(attention, fused);
 }
 
 /// With longer ticks where even the best takes kNever of them.
@@ -115,8 +117,9 @@ bool PartitionSearch::solve() {
 PartitionSearch::PartitionSearch(const costmodel::CostModel& cost, const PartitionRequest& request)
     : request_(request),
       prices_(cost, layer_graph(cost.model(), request.sequences, request.tokens, request.skews),
-              request.bits) {
+              request.bits, request.micro_batches) {
   price_operators();
+  if (request.fused_attention) price_fused();
   choose_tick();
 }
 
@@ -143,6 +146,13 @@ void PartitionSearch::price_operators() {
       classes.push_back(
           known.try_emplace(held_layout(p, output), as_int(known.size())).first->second);
     }
+  }
+}
+
+void PartitionSearch::price_fused() {
+  for (const Partition& p : plans_[kValueProduct]) {
+    fused_.emplace_back();
+    if (can_fuse(p)) fused_.back() = prices_.fused_attention(p);
   }
 }
 
@@ -246,22 +256,32 @@ void PartitionSearch::add_moves(const Moves& moves, TickMatrix& back, TickMatrix
   add_transposed(back, cost);
 }
 
+Ticks PartitionSearch::node_ticks(const OperatorPrice& p) const {
+  const double ps = real(p.total_ps()) + request_.memory_weight * real(p.memory_bytes());
+  return static_cast<Ticks>(std::min(std::ceil(ps / real(tick_ps_)), real(kNever)));
+}
+
 void PartitionSearch::price_tables() {
   tables_ = {};
   for (std::size_t i = 0; i < tables_.operators.size(); ++i) {
     OperatorTable& op = tables_.operators[i];
     op.class_of = classes_[i];
     op.classes = 1 + *std::ranges::max_element(op.class_of);
-    for (const OperatorPrice& p : priced_[i]) {
-      const double ps = real(p.total_ps()) + request_.memory_weight * real(p.memory_bytes());
-      op.cost.push_back(static_cast<Ticks>(std::min(std::ceil(ps / real(tick_ps_)), real(kNever))));
-    }
+    for (const OperatorPrice& p : priced_[i]) op.cost.push_back(node_ticks(p));
     const auto fixed = request_.fixed.find(std::string(prices_.graph().operators[i].name));
     if (fixed == request_.fixed.end()) continue;
     for (std::size_t p = 0; p < op.cost.size(); ++p)
       if (plans_[i][p].sequence() != fixed->second) op.cost[p] = kNever;
   }
   LayerTables& t = tables_;
+  for (std::size_t v = 0; v < fused_.size(); ++v) {
+    const auto scores = plan_of(kScoreProduct, plans_[kValueProduct][v].sequence());
+    const bool may = fused_[v] && scores && !request_.fixed.contains("softmax") &&
+                     t.operators[kScoreProduct].cost[as_index(*scores)] < kNever &&
+                     t.operators[kValueProduct].cost[v] < kNever;
+    t.fused.cost.push_back(may ? node_ticks(*fused_[v]) : kNever);
+    t.fused.scores.push_back(scores.value_or(0));
+  }
   TickMatrix scratch;  // pages that edges fill in turn
   t.stream_qkv = edge(kStreamIn, kQkvProduct, scratch);
   t.qkv_scores = edge(kQkvProduct, kScoreProduct, scratch);
@@ -309,17 +329,26 @@ PartitionAnswer PartitionSearch::answer(const std::vector<LayerPlans>& layers) c
       continue;
     }
     LayerChoice& layer = answer.layers.emplace_back();
+    const bool fused = layers[l][kSoftmaxOf] == kFusedPlan;
     for (int i = 0; i < kLayerOperators; ++i) {
+      OperatorChoice choice;
+      choice.name = prices_.graph().operators[as_index(i)].name;
+      if (fused && i == kSoftmaxOf) {
+        layer.operators.push_back(std::move(choice));
+        continue;
+      }
       const auto plan = as_index(layers[l][as_index(i)]);
-      OperatorChoice choice{.name = std::string(prices_.graph().operators[as_index(i)].name),
-                            .sequence = plans_[as_index(i)][plan].sequence(),
-                            .price = priced_[as_index(i)][plan]};
+      choice.sequence = plans_[as_index(i)][plan].sequence();
+      choice.price = priced_[as_index(i)][plan];
+      if (fused && i == kScoreProduct) choice.price = {};
+      if (fused && i == kValueProduct) choice.price = *fused_[plan];
       if (i == kStreamOut) {  // the next layer's, but for what it reads of this one
         choice.name = "to the next";
         choice.price = {};
       }
       for (int from = 0; from < i; ++from)
-        add_moves(from, as_index(layers[l][as_index(from)]), i, plan, choice);
+        if (!fused || from < kScoreProduct || i > kValueProduct || from == kQkvProduct)
+          add_moves(from, as_index(layers[l][as_index(from)]), i, plan, choice);
       layer.operators.push_back(std::move(choice));
     }
   }
@@ -342,10 +371,18 @@ std::optional<PartitionAnswer> PartitionSearch::given(
   ORRERY_CHECK(sequences.size() == kStreamOut);
   LayerPlans plans{};
   for (std::size_t i = 0; i < sequences.size(); ++i) {
+    if (i == kSoftmaxOf && sequences[i].empty() && request_.bits > 0) {
+      plans[i] = kFusedPlan;
+      continue;
+    }
     const std::optional<int> plan = plan_of(as_int(i), sequences[i]);
     if (!plan) return std::nullopt;
     plans[i] = *plan;
   }
+  if (plans[kSoftmaxOf] == kFusedPlan &&
+      (fused_.empty() || !fused_[as_index(plans[kValueProduct])] ||
+       sequences[kScoreProduct] != sequences[kValueProduct]))
+    return std::nullopt;
   plans[kStreamOut] = plans[kStreamIn];
   return answer(std::vector<LayerPlans>(as_index(request_.layers), plans));
 }
@@ -363,8 +400,9 @@ std::vector<ConventionalAnswer> PartitionSearch::conventional() const {
     for (const bool split : {false, true}) {
       if (split && tensor == 1) continue;
       const Sequence stream = with(split ? kTokens : kReplicas);
+      const Sequence softmax = fused_.empty() ? heads : Sequence{};
       if (auto answer =
-              given({stream, columns, heads, heads, heads, rows, stream, columns, columns, rows}))
+              given({stream, columns, heads, softmax, heads, rows, stream, columns, columns, rows}))
         all.push_back({1 << data_bits, tensor, split, std::move(*answer)});
     }
   }

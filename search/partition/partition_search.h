@@ -22,8 +22,11 @@ struct PartitionRequest {
   int layers = 1;
   /// Picoseconds that a byte of parameters, their states and stashed tensors on a device is worth.
   double memory_weight = 0;
-  int skews = 0;                                     // of primitives
-  bool primitives = true;                            // without: splits alone
+  int skews = 0;                 // of primitives
+  bool primitives = true;        // without: splits alone
+  bool fused_attention = false;  // where devices have whole heads
+  // of a step, which updates parameters once; 0: updates are no part of the time
+  std::int64_t micro_batches = 0;
   std::map<std::string, plan::Sequence> fixed = {};  // by operator's name
 };
 
@@ -71,8 +74,8 @@ class PartitionSearch {
   /// Every split of the devices whose tensor group divides the key heads, fewest data-parallel
   /// first.
   std::vector<ConventionalAnswer> conventional() const;
-  /// One layer of the given sequences, by plan::LayerOperator up to the last product; none where a
-  /// sequence is not in an operator's space.
+  /// One layer of the given sequences, by plan::LayerOperator up to the last product, none for the
+  /// softmax of fused attention; nothing where a sequence is not in an operator's space.
   std::optional<PartitionAnswer> given(const std::vector<plan::Sequence>& sequences) const;
 
   /// Picoseconds of a tick.
@@ -84,7 +87,9 @@ class PartitionSearch {
   PartitionAnswer answer(const std::vector<LayerPlans>& layers) const;
   std::optional<int> plan_of(int op, const plan::Sequence& sequence) const;
   void price_operators();
+  void price_fused();
   void choose_tick();
+  Ticks node_ticks(const OperatorPrice& price) const;
   void price_tables();
   bool solve();
   EdgeTable edge(int from, int to, TickMatrix& scratch) const;
@@ -106,6 +111,7 @@ class PartitionSearch {
   std::vector<std::vector<plan::Partition>> plans_;  // [operator]
   std::vector<std::vector<OperatorPrice>> priced_;   // [operator][plan]
   std::vector<std::vector<int>> classes_;            // [operator][plan]
+  std::vector<std::optional<OperatorPrice>> fused_;  // [plan of the values], if it may be
   std::int64_t tick_ps_ = 1;
   LayerTables tables_;
   std::vector<LayerPlans> best_;

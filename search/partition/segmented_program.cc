@@ -77,7 +77,8 @@ class Halves {
     core_ = min_plus(by_class(to_softmax_, op(kSoftmaxOf)), values_);
     for (std::size_t q = 0; q < core_.rows; ++q)
       for (std::size_t v = 0; v < core_.columns; ++v)
-        core_.row(q)[v] = std::min(core_.row(q)[v] + t.qkv_values.at(as_int(q), v), kNever);
+        core_.row(q)[v] = std::min(
+            std::min(core_.row(q)[v], fused(as_int(q), v)) + t.qkv_values.at(as_int(q), v), kNever);
     tail_ = min_plus(projection().by_class(), stream_);
     core_tail_ = min_plus(by_class(core_, op(kValueProduct)), tail_);
     attention_ = min_plus(qkv().by_class(), core_tail_);
@@ -102,7 +103,9 @@ class Halves {
     const std::size_t v = pick(kValueProduct, row_of(core_, q_class), tail_, middle);
     const std::size_t s = pick(kSoftmaxOf, row_of(to_softmax_, q_class), values_, v);
     const std::size_t a = pick(kActivationOf, row_of(head_, middle_class), mlp_tail_, out);
-    const std::size_t k = pick(kScoreProduct, step_row(scores(), q_class), softmax_, s);
+    const bool in_one = fused(q_class, v) < kNever && fused(q_class, v) <= apart(q_class, s, v);
+    const std::size_t k = in_one ? as_index(t_.fused.scores[v])
+                                 : pick(kScoreProduct, step_row(scores(), q_class), softmax_, s);
     const std::size_t o =
         pick(kOutProjection, step_row(projection(), class_of(kValueProduct, v)), stream_, middle);
     const std::size_t in = pick(kMlpInProduct, step_row(mlp_in(), middle_class), activation_, a);
@@ -110,7 +113,7 @@ class Halves {
         pick(kMlpOutProduct, step_row(mlp_out(), class_of(kActivationOf, a)), stream_out_, out);
     plans[kQkvProduct] = as_int(q);
     plans[kScoreProduct] = as_int(k);
-    plans[kSoftmaxOf] = as_int(s);
+    plans[kSoftmaxOf] = in_one ? kFusedPlan : as_int(s);
     plans[kValueProduct] = as_int(v);
     plans[kOutProjection] = as_int(o);
     plans[kMlpInProduct] = as_int(in);
@@ -129,6 +132,16 @@ class Halves {
   Step mlp_in() const { return step(t_.stream_mlp_in, kStreamMiddle, kMlpInProduct); }
   Step mlp_out() const { return step(t_.activation_mlp_out, kActivationOf, kMlpOutProduct); }
 
+  /// Of attention from a layout of qkv to the values' plan, but for what the values read of qkv.
+  Ticks fused(int q_class, std::size_t v) const {
+    if (t_.fused.cost.empty() || t_.fused.cost[v] >= kNever) return kNever;
+    return std::min(t_.qkv_scores.at(q_class, as_index(t_.fused.scores[v])) + t_.fused.cost[v],
+                    kNever);
+  }
+  Ticks apart(int q_class, std::size_t s, std::size_t v) const {
+    return to_softmax_.row(as_index(q_class))[s] +
+           values_.row(as_index(class_of(kSoftmaxOf, s)))[v];
+  }
   int class_of(LayerOperator i, std::size_t plan) const { return op(i).class_of[plan]; }
   /// Plan by which head(plan) + tail(its class, column) is least.
   template <class Head>
@@ -224,11 +237,17 @@ std::int64_t ticks_of(const LayerTables& t, std::span<const LayerPlans> layers) 
     const auto edge = [&](LayerOperator from, const EdgeTable& table, LayerOperator to) {
       return std::int64_t{table.at(op[from].class_of[as_index(p[from])], as_index(p[to]))};
     };
-    for (int i = kQkvProduct; i <= kStreamOut; ++i) total += node(static_cast<LayerOperator>(i), p);
+    for (const LayerOperator i : {kQkvProduct, kOutProjection, kStreamMiddle, kMlpInProduct,
+                                  kActivationOf, kMlpOutProduct, kStreamOut})
+      total += node(i, p);
+    if (p[kSoftmaxOf] == kFusedPlan)
+      total += t.fused.cost[as_index(p[kValueProduct])];
+    else
+      total += node(kScoreProduct, p) + node(kSoftmaxOf, p) + node(kValueProduct, p) +
+               edge(kScoreProduct, t.scores_softmax, kSoftmaxOf) +
+               edge(kSoftmaxOf, t.softmax_values, kValueProduct);
     total += edge(kStreamIn, t.stream_qkv, kQkvProduct) +
              edge(kQkvProduct, t.qkv_scores, kScoreProduct) +
-             edge(kScoreProduct, t.scores_softmax, kSoftmaxOf) +
-             edge(kSoftmaxOf, t.softmax_values, kValueProduct) +
              edge(kQkvProduct, t.qkv_values, kValueProduct) +
              edge(kValueProduct, t.values_projection, kOutProjection) +
              edge(kOutProjection, t.projection_stream, kStreamMiddle) +

@@ -7,7 +7,9 @@
 /// neighbours. Two edges jump: qkv to values, and the residual. A chain between two operators whose
 /// ends are fixed is a product of matrices over (min, +):
 ///
-///   W(q, v)  = min over scores, softmax of their costs and edges, + e_qkv,values(q, v) + n(v)
+///   W(q, v)  = min over scores, softmax of their costs and edges, + n(v), or where attention may
+///   be
+///              one operation e_qkv,scores(q, v) + fused(v); + e_qkv,values(q, v)
 ///   G(v, S') = min over projection
 ///   A(S, S') = min over q, v of e(S, q) + W(q, v) + G(v, S') + e_residual(S, S') + n(S')
 ///   M(S', S) = min over mlp in, activation, mlp out, + e_residual + n(S)
@@ -43,14 +45,23 @@ struct EdgeTable {
     return cost.row(static_cast<std::size_t>(from_class))[column[plan]];
   }
 };
+/// Attention in one operation, by plan of the values: in place of scores and softmax and of the
+/// values' own cost.
+struct FusedTable {
+  std::vector<Ticks> cost;  // kNever: none; empty: of no plan
+  std::vector<int> scores;  // plan of the scores of the same sequence, whose operands it reads
+};
 struct LayerTables {
   /// By plan::LayerOperator; streams are alike.
   std::array<OperatorTable, plan::kLayerOperators> operators;
   EdgeTable stream_qkv, qkv_scores, scores_softmax, qkv_values, softmax_values, values_projection,
       projection_stream, residual, stream_mlp_in, mlp_in_activation, activation_mlp_out,
       mlp_out_stream;
+  FusedTable fused;
 };
 
+/// Plan of the softmax of fused attention.
+inline constexpr int kFusedPlan = -1;
 /// Plans of one layer by operator; its streams in, in the middle and out.
 using LayerPlans = std::array<int, plan::kLayerOperators>;
 struct PartitionProgram {

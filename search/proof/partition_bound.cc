@@ -1,7 +1,9 @@
 #include "search/proof/partition_bound.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <numeric>
 #include <utility>
 
 #include "base/numbers.h"
@@ -21,7 +23,9 @@ class Extents {
   Extents(PartitionPrices& prices, const Operator& op, int bits)
       : prices_(prices), op_(op), bits_(bits) {}
   /// None: there is no way.
-  std::optional<std::int64_t> least_ps() {
+  std::optional<std::int64_t> least_ps(bool fused = false) {
+    fused_ = fused;
+    least_ps_.reset();
     for (int side = 0; 2 * side <= bits_; ++side)
       if (side == 0 || op_.space.primitives) split(0, side, bits_ - 2 * side);
     return least_ps_;
@@ -51,7 +55,10 @@ class Extents {
   void price(int side) {
     Sequence whole = sequence_;
     if (side > 0) whole.push_back({.k = side});
-    const std::int64_t ps = prices_.price(op_, Partition(std::move(whole))).compute_ps();
+    const Partition p(std::move(whole));
+    if (fused_ && !plan::can_fuse(p)) return;
+    const OperatorPrice price = fused_ ? prices_.fused_attention(p) : prices_.price(op_, p);
+    const std::int64_t ps = price.compute_ps();
     least_ps_ = std::min(least_ps_.value_or(ps), ps);
   }
 
@@ -59,6 +66,7 @@ class Extents {
   const Operator& op_;
   int bits_;
   Sequence sequence_;
+  bool fused_ = false;  // attention in one operation
   std::optional<std::int64_t> least_ps_;
 };
 
@@ -75,13 +83,19 @@ std::optional<std::int64_t> least_layer_compute_ps(const costmodel::CostModel& c
   if (!check_partitionable(cost, bits, sequences, tokens)) return std::nullopt;
   PartitionPrices prices(cost, plan::layer_graph(cost.model(), sequences, tokens, /*skews=*/0),
                          bits);
-  std::int64_t sum = 0;
+  std::array<std::int64_t, plan::kStreamOut> least{};
+  std::optional<std::int64_t> fused;
   for (int i = 0; i < plan::kStreamOut; ++i) {
-    const auto least = Extents(prices, prices.graph().operators[as_index(i)], bits).least_ps();
-    if (!least) return std::nullopt;
-    sum += *least;
+    Extents extents(prices, prices.graph().operators[as_index(i)], bits);
+    const auto ps = extents.least_ps();
+    if (!ps) return std::nullopt;
+    least[as_index(i)] = *ps;
+    if (i == plan::kValueProduct) fused = extents.least_ps(true);
   }
-  return sum;
+  using enum plan::LayerOperator;
+  const std::int64_t attention = least[kScoreProduct] + least[kSoftmaxOf] + least[kValueProduct],
+                     all = std::accumulate(least.begin(), least.end(), std::int64_t{0});
+  return all - attention + std::min(attention, fused.value_or(attention));
 }
 
 std::optional<std::int64_t> partition_bound_ps(const costmodel::CostModel& cost, const Space& space,
@@ -97,7 +111,9 @@ std::optional<std::int64_t> partition_bound_ps(const costmodel::CostModel& cost,
       if (global_batch % m != 0 || space.fix_micro_batches.value_or(m) != m) continue;
       const auto layer = least_layer_compute_ps(cost, bits, global_batch / m);
       if (!layer) continue;
-      const std::int64_t step = m * ((layers + p - 1) / p) * *layer;
+      const std::int64_t stage = m % p == 0 ? layers / (p * kMostChunks) : layers / p,
+                         way = std::max(0, p - 2) * std::max<std::int64_t>(1, stage),
+                         step = (m * ((layers + p - 1) / p) + way) * *layer;
       bound = std::min(bound.value_or(step), step);
     }
   }

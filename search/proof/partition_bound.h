@@ -4,11 +4,12 @@
 /// (loop/partitioned_plans.h), without the search: of p stages of d devices, m micro-batches and L
 /// layers
 ///
-///     step >= m ⌈L/p⌉ sum over operators of min over (c, s) of what the operator computes,
+///     step >= (m ⌈L/p⌉ + (p - 2) w) sum over operators of min over (c, s) of what it computes
 ///
-/// where c_i id bits split its ith dimension and primitives take 2 s of them, sum c + 2 s = log2 d:
-/// local extents and steps depend on these numbers alone, in whatever order a sequence has them.
-/// The prices are those of search/partition, the enumeration is not.
+/// with w = ⌊L/p⌋, where p divides m a kMostChunks-th of that, or 1. c_i id bits split its ith
+/// dimension and primitives take 2 s of them, sum c + 2 s = log2 d: local extents and steps depend
+/// on these numbers alone, in whatever order a sequence has them. Scores, softmax and values count
+/// as one where that is less. The prices are those of search/partition, the enumeration is not.
 #include <cstdint>
 #include <optional>
 

@@ -68,6 +68,8 @@ inline Space usual_space(std::int64_t sequence, bool overlaps_tensor) {
 inline constexpr std::array kRecomputeFlags = {&Space::recompute_none, &Space::recompute_selective,
                                                &Space::recompute_operator, &Space::recompute_full};
 
+/// Virtual stages of a pipeline rank whose layers are partitioned, at most.
+inline constexpr int kMostChunks = 8;
 /// Whether layers may be partitioned in space and time: they have no degrees of their own that
 /// could be fixed, keep all activations, and reduce gradients once a step.
 inline bool allows_partitions(const Space& s) {

@@ -255,9 +255,18 @@ void Interpreter::start_flow(FlowNetwork::TransferIndex transfer) {
     Class& k = classes_[party.rank_class];
     ++k.active[index(k.prepared->price(party.op).activity)];
     ++k.running[index(k.prepared->price(party.op).part)];
+    if (options_.overlaps && k.prepared->price(party.op).holds_nobody) let_go(party);
     if (!slows_) continue;
     k.flows.push_back(flow);
     touch(party.rank_class);
+  }
+}
+
+void Interpreter::let_go(const Party& party) {
+  Class& k = classes_[party.rank_class];
+  k.ended[party.op] = 2;
+  for (std::uint32_t l = 0; l < k.lanes.size(); ++l) {
+    if (k.lanes[l].waiting_for == party.op) ready_.emplace_back(party.rank_class, l);
   }
 }
 

@@ -25,6 +25,9 @@
 /// settle() of shares and speeds. What starts in (2) does not depend on the order in which lanes
 /// are looked at, so the times are a function of the Program and the prices alone.
 ///
+/// An operation that holds nobody (PricedOp) is over for all that wait for it once it has begun;
+/// the next of its stream waits for its end.
+///
 /// Accounts. Every picosecond of a class until the end of the step is one of: computing; else
 /// exposed communication, in the order tensor, data, pipeline; else idle. Waiting for a peer is
 /// idle: a communication operation starts when it meets its peers. The finer account, by TimePart,
@@ -149,7 +152,7 @@ class Interpreter {
     std::uint32_t job = 0;
     bool recorded = true;             // in the first step of its job
     std::vector<bool> begun;          // [op] exchanges of several legs
-    std::vector<std::uint8_t> ended;  // [op] 1: yes
+    std::vector<std::uint8_t> ended;  // [op] 1: yes, 2: no, but nobody waits for it
     std::array<std::uint32_t, kActivities> active{};
     // operations, by TimePart; kBubble stays 0
     std::array<std::uint32_t, kTimeParts> running{};
@@ -201,6 +204,7 @@ class Interpreter {
     return k.contended ? kernel::scaled_ps(alone_ps, options_.slowdown_ppm) : alone_ps;
   }
   void start_flow(FlowNetwork::TransferIndex transfer);  // of parties_
+  void let_go(const Party& party);
   void begin(std::uint32_t c, std::uint32_t op, std::int64_t at_ps);
   void finish(std::uint32_t c, std::uint32_t op);
   void close(std::uint32_t c, std::uint32_t op, std::int64_t at_ps);

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/numbers.h"
+#include "costmodel/closed_form/layer_form.h"
 #include "plan/program/memory.h"
 #include "plan/program/messages.h"
 #include "plan/program/stream_refs.h"
@@ -94,8 +95,10 @@ class Preparation {
         network_(network),
         loads_(program, cost, fold),
         stream_refs_(program),
+        prices_(cost),
         segments_(program.segments.size() * kPhases) {
     find_copies();
+    find_late();
     for (const plan::Template& t : program.templates) {
       offsets_.push_back(template_ops_);
       template_ops_ += as_u32(t.ops.size());
@@ -149,6 +152,20 @@ class Preparation {
     }
   }
 
+  /// The last operation that computes in a template with experts waits for the host
+  /// (TemplateForm::host_wait_ps).
+  void find_late() {
+    if (!host_may_be_late(program_, cost_)) return;
+    ORRERY_CHECK(fused_ == nullptr || fused_->runs.empty(), "runs of a host that may be late");
+    for (const plan::TemplateId id : program_.templates.ids()) {
+      const plan::Op* last = nullptr;
+      for (const plan::Op& op : program_.templates[id].ops) {
+        if (op.kind == plan::OpKind::kCompute) last = &op;
+      }
+      if (last != nullptr) late_.emplace(last, id);
+    }
+  }
+
   void prepare_class(std::uint32_t c) {
     PreparedClass& k = step_.classes[c];
     k.rank_class = &program_.classes[c];
@@ -193,13 +210,16 @@ class Preparation {
           break;
         }
         const model::SegmentShape& shape = program_.segments[op.segment];
-        p.compute_ps += segment_ps(op.segment, op.phase);
+        p.compute_ps += segment_ps(op.segment, op.phase) + host_wait_ps(c, op);
         p.transient_bytes = plan::transient_bytes(shape, op.phase, cost_.loss_bytes());
         p.optimizer = updates_state(shape.kind);
         p.recomputed = op.recomputed;
         break;
       }
-      case plan::OpKind::kCollective: price_collective(c, op, p); break;
+      case plan::OpKind::kCollective:
+        p.holds_nobody = plan::exchanges_rows(op) && cost_.overlaps_experts();
+        price_collective(c, op, p);
+        break;
       case plan::OpKind::kExchange: price_exchange(c, op, p); break;
     }
     return p;
@@ -212,6 +232,14 @@ class Preparation {
     if (at != known.end()) return at->ps;
     known.push_back({kinds_, cost_.segment_ps(program_.segments[segment], phase, kinds_)});
     return known.back().ps;
+  }
+
+  std::int64_t host_wait_ps(std::uint32_t c, const plan::Op& op) {
+    const auto late = late_.find(&op);
+    if (late == late_.end()) return 0;
+    const plan::RankClass& k = program_.classes[c];
+    const costmodel::TemplateForm form(program_, late->second, false, prices_);
+    return form.host_wait_ps(1, {}, {k.first_rank, k.count}, prices_);
   }
 
   void price_collective(std::uint32_t c, const plan::Op& op, PricedOp& p) {
@@ -323,6 +351,8 @@ class Preparation {
   std::uint32_t template_ops_ = 0;
   std::map<int, std::uint32_t> class_at_;  // by first rank
   std::map<const plan::Op*, std::vector<model::SegmentShape>> copies_;
+  std::map<const plan::Op*, plan::TemplateId> late_;  // last operations; empty: no host is late
+  costmodel::OperationPrices prices_;                 // for late_
   std::vector<std::vector<Priced>> segments_;  // [segment * kPhases + phase] as far as asked for
   costmodel::DeviceKinds kinds_ = 0;           // of the class at hand
   std::vector<Crossing> collectives_;          // inside the class at hand
@@ -330,6 +360,12 @@ class Preparation {
 };
 
 }  // namespace
+
+bool host_may_be_late(const plan::Program& program, const costmodel::CostModel& cost) {
+  return cost.host_ps(1) > 0 && std::ranges::any_of(program.segments, [](const auto& shape) {
+           return shape.kind == model::SegmentKind::kDispatch;
+         });
+}
 
 base::Result<PreparedStep> prepare(const plan::Program& program, const costmodel::CostModel& cost,
                                    FlowNetwork& network, bool fold) {

@@ -47,6 +47,8 @@ struct PricedOp {
   TimePart part = TimePart::kForward;
   bool send_only = false;  // exchange without a receive
   bool optimizer = false, recomputed = false;
+  // who waits for it goes on when it begins (CostModel::overlaps_experts)
+  bool holds_nobody = false;
   std::int64_t compute_ps = 0;
   std::int64_t written_bytes = 0, transient_bytes = 0, freed_bytes = 0;  // lifetimes.h
   FlowNetwork::TransferIndex transfer = kNone;  // collective inside the class
@@ -103,6 +105,10 @@ struct PreparedStep {
   std::vector<Channel> channels;
   std::vector<Crossing> crossings;
 };
+
+/// Whether a host that reads back rows of experts may hold up devices: runs of operations then do
+/// not stand for one.
+bool host_may_be_late(const plan::Program& program, const costmodel::CostModel& cost);
 
 /// Registers every transfer in `network` and freezes it. Program and cost must outlive the result.
 /// Without `fold` transfers name the links of every host; times are the same (class_loads.h).

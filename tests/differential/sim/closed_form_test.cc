@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/numbers.h"
 #include "costmodel/closed_form/closed_form.h"
 #include "model/spec.h"
 #include "plan/lowering/lower.h"
@@ -169,6 +170,48 @@ TEST(ClosedForm, EqualsTheSimulationOfExpertsWithoutOverlap) {
     EXPECT_EQ(a.simulated.stages[0].peak_memory_bytes,
               a.closed.stage_peak_bytes[0] + a.context_bytes)
         << "tp" << o.tp << " ep" << o.ep;
+  }
+}
+
+const plan::UniformOptions kExperts{
+    .dp = 4, .ep = 4, .micro_batch = 1, .global_batch = 32, .sequence = 64};
+
+// A host that is late takes its time for every layer, whatever the device does; one that is not
+// changes nothing, and neither does one of a model without experts.
+TEST(ClosedForm, EqualsTheSimulationOfALateHost) {
+  const auto with = [&](const char* model, double seconds) {
+    return both(model, kExperts, false, 1,
+                model::Framework{.name = "host", .host_seconds = seconds});
+  };
+  const Answers never = with("mixtral-tiny", 0), hidden = with("mixtral-tiny", 1e-9),
+                late = with("mixtral-tiny", 1e-3), later = with("mixtral-tiny", 2e-3);
+  EXPECT_EQ(hidden.simulated.step_time_ps, never.simulated.step_time_ps);
+  EXPECT_EQ(late.simulated.step_time_ps, late.closed_ps);
+  EXPECT_EQ(later.simulated.step_time_ps, later.closed_ps);
+  // four layers, eight micro-batches, each of as many kernels: 1 ms more for each of them
+  const std::int64_t more_ps = later.closed_ps - late.closed_ps, each_ps = 1'000'000'000;
+  EXPECT_EQ(more_ps % (4 * 8 * each_ps), 0);
+  EXPECT_GT(more_ps / (4 * 8 * each_ps), 40);
+  EXPECT_LT(late.closed_ps - more_ps, never.closed_ps);
+  plan::UniformOptions dense = kExperts;
+  dense.ep = 1;
+  EXPECT_EQ(
+      both("llama-tiny", dense, false, 1, model::Framework{.name = "host", .host_seconds = 1e-3})
+          .closed_ps,
+      both("llama-tiny", dense, false).closed_ps);
+}
+
+// Exchanges beside another micro-batch: hidden as far as computation lasts. The closed form is the
+// steady state; a step begins and ends outside it.
+TEST(ClosedForm, IsNearTheSimulationOfExchangesBesideAnotherMicroBatch) {
+  const auto with = [&](bool overlaps, double slowdown) {
+    return both("mixtral-tiny", kExperts, true, slowdown,
+                model::Framework{.name = "experts", .expert_overlap = overlaps});
+  };
+  for (const double slowdown : {1.0, 1.2}) {
+    const Answers waits = with(false, slowdown), hides = with(true, slowdown);
+    EXPECT_LT(hides.closed_ps, waits.closed_ps);
+    EXPECT_NEAR(real(hides.simulated.step_time_ps) / real(hides.closed_ps), 1, 0.02) << slowdown;
   }
 }
 

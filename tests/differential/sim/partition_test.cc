@@ -80,11 +80,30 @@ const Texts kTensor{"R,R,R", "K,K,K", "H,H,H", "H,H,H", "H,H,H",
 const Texts kPrimitives{"B,M,M",  "K,P2x2", "B,H,H",  "B,H,H", "B,H,H",
                         "N,P2x2", "B,M,M",  "K,P2x2", "B,M,K", "N,P2x2"};
 
+const Texts kFused{"M,M,M", "K,K,K", "H,H,H", "-",     "H,H,H",
+                   "N,N,N", "M,M,M", "K,K,K", "K,K,K", "N,N,N"};
+
 // Alike but for what docs/models/partition.md names.
 TEST(PartitionedLayer, TakesAboutAsLongAsItsClosedForm) {
   EXPECT_NEAR(ratio(kWhole), 1, 0.01);
   EXPECT_NEAR(ratio(kTensor), 1, 0.01);
   EXPECT_NEAR(ratio(kPrimitives), 1, 0.02);
+}
+
+// Megatron-LM's tensor parallelism by id bits has the conventional layer's operations.
+TEST(PartitionedPlan, OfMegatronsSplitsTakesAsLongAsTheConventionalOne) {
+  const model::ModelSpec m = layers_of(8);
+  const costmodel::CostModel cost = cost_of(m);
+  const auto step_ps = [&](const plan::Plan& plan) {
+    return real(simulate(plan::lower(plan, m).value(), cost).value().step_time_ps);
+  };
+  const Texts whole{"R,R,R", "K,K,K", "H,H,H", "-",     "H,H,H",
+                    "N,N,N", "R,R,R", "K,K,K", "K,K,K", "N,N,N"};
+  plan::Plan conventional = plan_of(m, whole);
+  conventional.vocabulary = {.tp = 8};
+  plan::Plan partitioned = conventional;
+  conventional.stages.front().runs = {{.count = 8, .strategy = {.tp = 8}}};
+  EXPECT_NEAR(step_ps(partitioned) / step_ps(conventional), 1, 0.01);
 }
 
 // Of whole plans, moves beside products or in turn; memory to the byte.
@@ -95,7 +114,7 @@ TEST(PartitionedPlan, TakesAboutAsLongAsItsClosedForm) {
     const auto cost = costmodel::CostModel::make(
         m, topologies::catalog_topology("dgx-a100", 1).value(), profile,
         {.precision = model::Precision::kFloat32, .sequence = kTokens, .library = {}});
-    for (const Texts& texts : {kWhole, kTensor, kPrimitives}) {
+    for (const Texts& texts : {kWhole, kTensor, kPrimitives, kFused}) {
       const plan::Plan plan = plan_of(m, texts);
       const plan::Program program = plan::lower(plan, m).value();
       const SimReport report = simulate(program, *cost).value();

@@ -103,6 +103,16 @@ void add_mixed(std::vector<PlanCase>& cases) {
                                "P2x2,P2x2+1", "B,M,M,K", "P2x2,P2x2", "M,K,M,K", "P2x2,P2x2"}));
 }
 
+/// Attention in one operation: where the product left its operands, and elsewhere.
+void add_fused(std::vector<PlanCase>& cases) {
+  cases.push_back(
+      partitioned("partition_fused_attention", kPairs,
+                  {"B,R", "B,K", "B,H", "-", "B,H", "B,N", "B,M", "P2x2", "M,K", "P2x2"}, 2));
+  cases.push_back(
+      partitioned("partition_fused_attention_moved", kFour,
+                  {"M,K", "P2x2", "H,H", "-", "H,H", "P2x2", "K,M", "N,K", "B,K", "N,N"}));
+}
+
 /// Partitioned layers in a stage of a pipeline, between conventional ones.
 PlanCase between_conventional() {
   return {"partition_between_conventional_pp2", 8, [](const model::ModelSpec& model) {
@@ -129,6 +139,7 @@ std::vector<PlanCase> partition_cases() {
   std::vector<PlanCase> cases;
   add_primitives(cases);
   add_mixed(cases);
+  add_fused(cases);
   cases.push_back(between_conventional());
   return cases;
 }

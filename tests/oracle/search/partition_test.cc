@@ -36,6 +36,12 @@ class RandomTables {
     t.mlp_in_activation = between(kMlpInProduct, kActivationOf);
     t.activation_mlp_out = between(kActivationOf, kMlpOutProduct);
     t.mlp_out_stream = between(kMlpOutProduct, kStreamOut);
+    if (below(2) == 0) {
+      for (std::size_t v = 0; v < t.operators[kValueProduct].cost.size(); ++v) {
+        t.fused.cost.push_back(below(3) == 0 ? kNever : below(120));
+        t.fused.scores.push_back(below(as_int(t.operators[kScoreProduct].cost.size())));
+      }
+    }
     return t;
   }
 
@@ -89,8 +95,21 @@ class BruteForce {
     }
     for (std::size_t p = 0; p < t_.operators[as_index(op)].cost.size(); ++p) {
       plans[as_index(op)] = as_int(p);
+      if (op == kValueProduct) try_fused(layer);
       op == kStreamOut ? choose(layer + 1, kStreamIn) : choose(layer, op + 1);
     }
+  }
+
+  /// Attention in one operation in place of what is chosen of scores and softmax.
+  void try_fused(std::size_t layer) {
+    LayerPlans& plans = layers_[layer];
+    const auto v = as_index(plans[kValueProduct]);
+    if (t_.fused.cost.empty() || t_.fused.cost[v] >= kNever) return;
+    const LayerPlans apart = plans;
+    plans[kScoreProduct] = t_.fused.scores[v];
+    plans[kSoftmaxOf] = kFusedPlan;
+    choose(layer, kOutProjection);
+    plans = apart;
   }
 
   const LayerTables& t_;

@@ -27,8 +27,11 @@ TEST(LeastCompute, IsTheSameByTheSearchAndByTheChecker) {
     const costmodel::CostModel cost = cost_of(model, "dgx-a100");
     for (const int bits : {1, 2, 3}) {
       for (const std::int64_t sequences : {1, 8}) {
-        const auto found = PartitionSearch::least_compute_ps(
-            cost, {.bits = bits, .sequences = sequences, .tokens = 512, .skews = 1});
+        const auto found = PartitionSearch::least_compute_ps(cost, {.bits = bits,
+                                                                    .sequences = sequences,
+                                                                    .tokens = 512,
+                                                                    .skews = 1,
+                                                                    .fused_attention = true});
         EXPECT_EQ(least_layer_compute_ps(cost, bits, sequences), found.value())
             << model << ' ' << bits << ' ' << sequences;
       }

@@ -89,6 +89,53 @@ TEST(Streams, RunInOrderAndWaitForTheirData) {
   EXPECT_EQ(r.step_time_ps, 7 * kMicrosecond);
 }
 
+/// Rows to experts and back around `ps` of computation, on two ranks.
+StepMaker exchanging(std::int64_t ps, bool overlaps) {
+  StepMaker m(2);
+  m.stages(1, 2);
+  m.profile.framework = model::Framework{.name = "made up", .expert_overlap = overlaps};
+  const auto pair = m.group(2, 1);
+  const auto made = m.buffer("made", 4000), rows = m.buffer("rows", 4000),
+             used = m.buffer("used", 4000), back = m.buffer("back", 4000);
+  const auto exchange = [&](const char* name, plan::BufferRef from, plan::BufferRef to) {
+    plan::Op op = m.all_reduce(name, pair, 8000);
+    op.collective = plan::Collective::kAllToAll;
+    model::SegmentShape dispatch;
+    dispatch.kind = model::SegmentKind::kDispatch;
+    op.segment = m.program.segments.push_back(dispatch);
+    return writing(reading(op, {from}), {to});
+  };
+  m.run_once(0, {writing(m.compute("make", 2 * kMicrosecond), {made}), exchange("out", made, rows),
+                 writing(reading(m.compute("use", ps), {rows}), {used}), exchange("in", used, back),
+                 reading(m.compute("end", kMicrosecond), {back})});
+  return m;
+}
+
+// What reads rows goes on when they are sent, as if another micro-batch filled the time: 2, 10 and
+// 1 us, the exchanges of 4 us beside the last two.
+TEST(Streams, ExchangesOfExpertsHoldNobodyWhereAnotherMicroBatchComputes) {
+  const SimReport waits = exchanging(10 * kMicrosecond, false).run(star(2, 1'000'000'000, 0), true);
+  const std::int64_t each_ps = waits.timeline.spans[1].duration_ps;
+  EXPECT_EQ(each_ps, 4 * kMicrosecond);
+  EXPECT_EQ(waits.step_time_ps, 13 * kMicrosecond + 2 * each_ps);
+  const SimReport r = exchanging(10 * kMicrosecond, true).run(star(2, 1'000'000'000, 0), true);
+  const auto& s = r.timeline.spans;
+  EXPECT_EQ(s[2].start_ps, 2 * kMicrosecond);
+  EXPECT_EQ(s[3].start_ps, 12 * kMicrosecond);
+  EXPECT_EQ(s[4].start_ps, 12 * kMicrosecond);
+  EXPECT_EQ(r.step_time_ps, 12 * kMicrosecond + each_ps);
+}
+
+// One exchange at a time: where computation is shorter, the next waits for the one before.
+TEST(Streams, AnExchangeOfExpertsWaitsForTheOneBefore) {
+  const SimReport r = exchanging(kMicrosecond, true).run(star(2, 1'000'000'000, 0), true);
+  const auto& s = r.timeline.spans;
+  EXPECT_EQ(s[2].start_ps, 2 * kMicrosecond);
+  EXPECT_EQ(s[3].start_ps, 6 * kMicrosecond);
+  EXPECT_EQ(s[4].start_ps, 6 * kMicrosecond);
+  EXPECT_EQ(r.step_time_ps, 10 * kMicrosecond);
+}
+
 TEST(Streams, AnExchangePostsAllItsLegsAtOnce) {
   StepMaker m(2);
   m.stages(2, 1);

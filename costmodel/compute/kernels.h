@@ -1,0 +1,31 @@
+#pragma once
+/// \file
+/// Kernels that an eager framework issues for a phase of a segment: counts of Megatron-LM's calls
+/// (arXiv 1909.08053's code, fused bias, dropout and residual; fused AdamW over lists of tensors;
+/// vocabulary-parallel loss in plain operations).
+///
+///   streams        1 to 8 (stream_kernels)
+///   attention      2 forward, 4 backward, 1 more where positions are rotary
+///   a product      g for each of its matrices, g products: 1 for F, B and G, 2 for BG, 1 more for
+///                  the gradient of a bias
+///   its operands   q for each of its matrices and each operand that is quantised: of F the input,
+///                  of backward the incoming gradient. q by format: delayed 1, current 3 (maximum,
+///                  scale, cast), blocks of fp8 1, blocks of 32 2 (cast, layout of the scales),
+///                  fp4 3 (maximum, cast, layout)
+///
+/// Experts are as many matrices: Transformer Engine's GroupedLinear issues a product for each
+/// (nvte_multi_stream_cublas_gemm) and splits what it quantises by expert
+/// (transformer_engine/pytorch/module/grouped_linear.py).
+/// Example: tests/unit/costmodel/kernels_test.cc. A profile of Qwen3-30B in bf16 with eight experts
+/// on a rank (Megatron-Bridge, perf-moe-comm-overlap card) has 151 a layer, forward and backward;
+/// these counts add up to about 120.
+#include "model/segment.h"
+
+namespace orrery::costmodel {
+
+int stream_kernels(const model::SegmentShape& shape, model::Phase phase);
+
+/// 0 for a phase without work.
+int issued_kernels(const model::SegmentShape& shape, model::Phase phase);
+
+}  // namespace orrery::costmodel

@@ -1,0 +1,66 @@
+/// Kernels that a host issues, counted by hand.
+
+#include "costmodel/compute/kernels.h"
+
+#include <gtest/gtest.h>
+
+namespace orrery::costmodel {
+namespace {
+
+using enum model::SegmentKind;
+using enum model::Phase;
+using model::Format;
+using model::SegmentShape;
+
+SegmentShape shape(model::SegmentKind kind, Format format = Format::kNone) {
+  SegmentShape s;
+  s.kind = kind;
+  s.dtype = model::DType::kBFloat16;
+  s.format = format;
+  s.sequences = 1;
+  s.tokens = 64;
+  s.in = s.out = 128;
+  s.heads = s.kv_heads = 4;
+  s.head_dim = 32;
+  s.experts = 8;
+  s.top_k = 2;
+  s.capacity = 16;
+  return s;
+}
+
+TEST(IssuedKernels, OfAProductAreItsProductsAndThoseThatQuantise) {
+  EXPECT_EQ(issued_kernels(shape(kQkv), kF), 1);
+  EXPECT_EQ(issued_kernels(shape(kQkv), kBG), 2);
+  EXPECT_EQ(issued_kernels(shape(kQkv, Format::kFp8Delayed), kF), 1 + 1);
+  EXPECT_EQ(issued_kernels(shape(kQkv, Format::kFp8Current), kBG), 2 + 3);
+  EXPECT_EQ(issued_kernels(shape(kQkv, Format::kMxFp8), kB), 1 + 2);
+  SegmentShape biased = shape(kQkv);
+  biased.bias = true;
+  EXPECT_EQ(issued_kernels(biased, kF), 1);
+  EXPECT_EQ(issued_kernels(biased, kBG), 3);
+}
+
+// Eight experts are eight products, each with operands of its own.
+TEST(IssuedKernels, OfExpertsAreThoseOfEach) {
+  EXPECT_EQ(issued_kernels(shape(kExpertIn), kF), 8);
+  EXPECT_EQ(issued_kernels(shape(kExpertOut), kBG), 8 * 2);
+  EXPECT_EQ(issued_kernels(shape(kExpertIn, Format::kFp8Current), kF), 8 * (1 + 3));
+  EXPECT_EQ(issued_kernels(shape(kExpertOut, Format::kMxFp8), kBG), 8 * (2 + 2));
+  SegmentShape one = shape(kExpertIn, Format::kMxFp8);
+  one.experts = 1;
+  EXPECT_EQ(issued_kernels(one, kF), issued_kernels(shape(kQkv, Format::kMxFp8), kF));
+}
+
+TEST(IssuedKernels, OfOtherSegmentsAreAFew) {
+  EXPECT_EQ(issued_kernels(shape(kNorm), kF), 1);
+  EXPECT_EQ(issued_kernels(shape(kNorm), kBG), 2);
+  EXPECT_EQ(issued_kernels(shape(kDispatch), kF), 3);
+  EXPECT_EQ(issued_kernels(shape(kDispatch), kG), 0);  // nothing to do
+  SegmentShape attention = shape(kAttention);
+  EXPECT_EQ(issued_kernels(attention, kF), 2);
+  attention.rotary = true;
+  EXPECT_EQ(issued_kernels(attention, kB), 5);
+}
+
+}  // namespace
+}  // namespace orrery::costmodel

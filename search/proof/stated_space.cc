@@ -137,35 +137,41 @@ std::vector<LayerStrategy> of_block(const Space& stated, const Family& of_model,
   for (const int tp : powers_of_two(space.hybrid ? kMaxTensorDegree : 0)) {
     if (per_host / tp > 1) shards.push_back(per_host / tp);
   }
-  std::vector<LayerStrategy> all = degrees(family.devices, kMaxTensorDegree,
-                                           space.ring || space.ulysses ? kMaxContextDegree : 1);
-  vary(all, &LayerStrategy::sequence_parallel, {false, true});
-  vary(all, &LayerStrategy::strided, space.strided ? std::vector{false, true} : std::vector{false});
-  vary(all, &LayerStrategy::context, {plan::ContextKind::kRing, plan::ContextKind::kUlysses});
-  vary(all, &LayerStrategy::zero, {0, 1, 2, 3});
-  vary(all, &LayerStrategy::ep, powers_of_two(block.experts > 0 ? family.devices : 1));
-  if (block.experts > 0 && space.folding) vary(all, &LayerStrategy::folded, {false, true});
-  vary(all, &LayerStrategy::shard, shards);
-  vary(all, &LayerStrategy::recompute,
-       {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kOperator,
-        plan::Recompute::kFull});
-  vary(all, &LayerStrategy::grad_reduce,
-       {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch, plan::GradReduce::kEnd});
-  vary(all, &LayerStrategy::tensor_pieces,
-       space.tensor_overlap ? std::vector{1, space.fix_tensor_pieces.value_or(kTensorPieces)}
-                            : std::vector{1});
-  if (space.operators || space.fix_operators)
-    vary(all, &LayerStrategy::operators,
-         {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention,
-          plan::ShardedOperators::kMlp});
-  if (space.slices || space.fix_slices)
-    vary(all, &LayerStrategy::slices,
-         space.fix_slices.value_or(1) > 1 ? std::vector{1, *space.fix_slices}
-                                          : powers_of_two(kMaxSlices));
-  std::erase_if(all, [&](const LayerStrategy& s) {
-    return !names(space, s, family, per_host) || !names_experts(space, s, block.experts) ||
-           !legal(family, s, {.tp = s.tp, .dp = s.dp, .cp = s.cp}, block);
-  });
+  // degrees by degrees: of all at once there are too many before most are struck out
+  std::vector<LayerStrategy> all;
+  for (const LayerStrategy& of : degrees(family.devices, kMaxTensorDegree,
+                                         space.ring || space.ulysses ? kMaxContextDegree : 1)) {
+    std::vector<LayerStrategy> some{of};
+    vary(some, &LayerStrategy::sequence_parallel, {false, true});
+    vary(some, &LayerStrategy::strided,
+         space.strided ? std::vector{false, true} : std::vector{false});
+    vary(some, &LayerStrategy::context, {plan::ContextKind::kRing, plan::ContextKind::kUlysses});
+    vary(some, &LayerStrategy::zero, {0, 1, 2, 3});
+    vary(some, &LayerStrategy::ep, powers_of_two(block.experts > 0 ? family.devices : 1));
+    if (block.experts > 0 && space.folding) vary(some, &LayerStrategy::folded, {false, true});
+    vary(some, &LayerStrategy::shard, shards);
+    vary(some, &LayerStrategy::recompute,
+         {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kOperator,
+          plan::Recompute::kFull});
+    vary(some, &LayerStrategy::grad_reduce,
+         {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch, plan::GradReduce::kEnd});
+    vary(some, &LayerStrategy::tensor_pieces,
+         space.tensor_overlap ? std::vector{1, space.fix_tensor_pieces.value_or(kTensorPieces)}
+                              : std::vector{1});
+    if (space.operators || space.fix_operators)
+      vary(some, &LayerStrategy::operators,
+           {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention,
+            plan::ShardedOperators::kMlp});
+    if (space.slices || space.fix_slices)
+      vary(some, &LayerStrategy::slices,
+           space.fix_slices.value_or(1) > 1 ? std::vector{1, *space.fix_slices}
+                                            : powers_of_two(kMaxSlices));
+    std::erase_if(some, [&](const LayerStrategy& s) {
+      return !names(space, s, family, per_host) || !names_experts(space, s, block.experts) ||
+             !legal(family, s, {.tp = s.tp, .dp = s.dp, .cp = s.cp}, block);
+    });
+    all.insert(all.end(), some.begin(), some.end());
+  }
   return all;
 }
 

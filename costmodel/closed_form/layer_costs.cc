@@ -467,6 +467,7 @@ PassOrders& LayerCosts::pass_orders() { return state_->forms->pass_orders; }
 const CostModel& LayerCosts::cost() const { return state_->cost; }
 
 std::uint64_t LayerCosts::routes() const { return state_->prices.routes(); }
+std::uint64_t LayerCosts::priced() const { return state_->prices.priced(); }
 
 int LayerCosts::canonical_rank(int first_rank, int rank_count) {
   return state_->canonical({first_rank, rank_count}).first;

@@ -65,6 +65,8 @@ class LayerCosts {
   const CostModel& cost() const;
   /// Routes that prices of groups looked up so far: most of the time on large clusters.
   std::uint64_t routes() const;
+  /// Operations of layers that were priced so far; one that was lowered counts as several.
+  std::uint64_t priced() const;
   /// First rank of the window that stands for [first_rank, first_rank + rank_count): layers cost
   /// the same on both (rank_windows.h).
   int canonical_rank(int first_rank, int rank_count);

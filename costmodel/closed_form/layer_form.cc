@@ -133,6 +133,7 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
   if (!id.valid()) return;
   const auto& ops = program.templates[id].ops;
   steps_.reserve(ops.size());
+  prices.count(OperationPrices::kLowered * ops.size());
   const auto flat = [&](const plan::BufferRef& r) {
     return program.buffers[r.buffer].unit.has_value();
   };
@@ -272,6 +273,7 @@ TemplateForm::Times TemplateForm::device_times(std::int64_t b, const WeightBytes
   const bool beside = side_by_side_ && prices.cost().overlaps();
   std::vector<std::int64_t> alone(beside ? steps_.size() : 0);
   const DeviceKinds kinds = prices.cost().kinds_of(ranks.first, ranks.count);
+  prices.count(steps_.size());
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const Step& s = steps_[i];
     const std::int64_t ps = step_ps(s, b, weights, ranks, kinds, prices);

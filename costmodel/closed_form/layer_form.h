@@ -47,6 +47,10 @@ class OperationPrices {
   std::int64_t exchange_ps(Ranks ranks, int peer_offset, std::int64_t bytes);
   /// Looked up so far.
   std::uint64_t routes() const { return known_->routes; }
+  /// Operations so far: kLowered for each that was lowered, one each time that it was priced.
+  std::uint64_t priced() const { return priced_; }
+  void count(std::uint64_t operations) { priced_ += operations; }
+  static constexpr std::uint64_t kLowered = 8;
 
  private:
   /// What does not depend on prices.
@@ -65,6 +69,7 @@ class OperationPrices {
   std::map<DeviceKinds, Segments> segments_;
   DeviceKinds last_kinds_ = 0;  // asked for last
   Segments* last_ = nullptr;
+  std::uint64_t priced_ = 0;
 };
 
 /// What depends on the way a layer's weights are sharded: bytes of each unit's gathered weights and

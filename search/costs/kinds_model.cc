@@ -12,6 +12,9 @@ namespace {
 using costmodel::LayerCost;
 using plan::LayerStrategy;
 
+// By what they take: a layer priced, a stage's memory asked; pairs compared and layers added up.
+constexpr std::uint64_t kTicksOfPrice = 1, kTicksOfPeak = 5, kPairsOfTick = 64, kLayersOfTick = 16;
+
 bool beats(const KindOption& a, const KindOption& b) {
   if (!a.strategy.same_layout(b.strategy)) return false;
   for (std::size_t place = 0; place < a.costs.size(); ++place) {
@@ -80,6 +83,8 @@ void KindsModel::turn_to(const PlanProblem& problem) {
     for (const LayerStrategy& s :
          stages_.layers_of(problem.devices, problem.micro_batches, g.first_kind).leaves)
       all.push_back(option_of(g, s, f.places));
+    ticks_ += all.size() * f.places.size() * as_index(g.end_kind - g.first_kind) * kTicksOfPrice +
+              all.size() * all.size() / kPairsOfTick;
     f.options.push_back(unbeaten(all, beats));
   }
 }
@@ -171,6 +176,7 @@ std::int64_t KindsModel::sent_bytes(const KindsChoice& c, std::int64_t layer) co
 
 KindsSums KindsModel::sums_of(const KindsChoice& c) {
   const auto n = as_index(model_.layers);
+  ticks_ += n * family_->places.size() / kLayersOfTick;
   KindsSums s;
   for (auto* sums : {&s.persistent_bytes, &s.stash_bytes, &s.rest_ps}) sums->assign(n + 1, 0);
   for (std::size_t place = 0; place < family_->places.size(); ++place) {
@@ -274,6 +280,7 @@ plan::Plan KindsModel::plan_of(const KindsChoice& c, const std::vector<std::int6
 /// Of the stages before only the layers in front count (costmodel/closed_form/closed_form.h).
 std::int64_t KindsModel::peak_bytes(const KindsChoice& c, int stage, std::int64_t from,
                                     std::int64_t to) {
+  ticks_ += kTicksOfPeak;
   plan::Plan plan = stages_.frame(problem_);
   plan.stages.resize(as_index(problem_.stages));
   if (stage > 0) plan.stages[as_index(stage) - 1] = stage_of(c, 0, from);

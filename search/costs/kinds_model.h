@@ -94,6 +94,9 @@ class KindsModel {
   /// What it holds.
   std::int64_t peak_bytes(const KindsChoice& choice, int stage, std::int64_t from, std::int64_t to);
 
+  /// What all of this took so far, as Effort counts.
+  [[nodiscard]] std::uint64_t ticks() const { return ticks_; }
+
   /// `ends`: of every stage, layers so far.
   [[nodiscard]] plan::Plan plan_of(const KindsChoice& choice,
                                    const std::vector<std::int64_t>& ends) const;
@@ -129,6 +132,7 @@ class KindsModel {
   PlanProblem problem_;
   std::map<std::tuple<int, int, std::int64_t>, Family> families_;
   const Family* family_ = nullptr;
+  std::uint64_t ticks_ = 0;
 };
 
 }  // namespace orrery::search

@@ -7,6 +7,8 @@
 
 #include "base/check.h"
 #include "base/numbers.h"
+#include "search/loop/entry.h"
+#include "search/loop/least_memory.h"
 #include "search/status.h"
 
 namespace orrery::search {
@@ -14,22 +16,9 @@ namespace {
 
 /// Of pricing a family or problem, where a search may give up.
 constexpr std::uint64_t kLook = 500;
-
-/// A problem, or a family: all vocabularies of one.
-struct Entry {
-  PlanProblem problem;
-  bool family = false;
-  bool priced = false;  // of a family: the bound knows of communication
-  std::int64_t bound_ps = 0;
-  std::int64_t sharp_below_ps = 0;  // below this the bound knows of memory
-  bool settled = false;             // solved, or cut with its reason
-  bool answered = false;            // with a plan, or tried as a runner-up
-  std::int64_t quick_bound_ps = 0;
-
-  [[nodiscard]] std::string name() const {
-    return family ? family_name(problem) : to_string(problem);
-  }
-};
+constexpr std::uint64_t kPricedOfTick = 6;  // operations priced
+/// Problems that are asked for any plan, where the effort has found none.
+constexpr std::size_t kHurried = 200;
 
 class BestFirst {
  public:
@@ -107,12 +96,16 @@ class BestFirst {
       const auto [bound, i] = *queue.begin();
       if (bound >= incumbent()) break;
       if (options_.gives_up) effort_.ticks += kLook;
-      if (exhausted() && (options_.gives_up || has_incumbent())) {
-        // What is left is open: a plan is known, and the least bound says how good it is.
+      if (exhausted() && (options_.gives_up || !hurries())) {
+        // What is left is open: the least bound says how good a plan that is known is.
         leave_open(entries_[i].problem, bound);
         break;
       }
       queue.erase(queue.begin());
+      if (exhausted()) {
+        TRY_VOID(hurry(i, queue));
+        continue;
+      }
       if (advance(i, incumbent(), queue)) continue;
       const bool waits = solver_of(entries_[i]).needs_incumbent(entries_[i].problem);
       if (waits && patient) {
@@ -130,6 +123,26 @@ class BestFirst {
       TRY_VOID(visit(i));
       report(queue.empty() ? bound : std::min(bound, queue.begin()->first));
     }
+    return {};
+  }
+  /// Out of effort without a plan: then any is looked for, bounds as they are, and a good one of
+  /// the first that have some.
+  [[nodiscard]] bool hurries() const {
+    const bool early = spent() < options_.ticks + options_.ticks / 2;
+    return hurried_.size() < kHurried && (!has_incumbent() || (!hurried_.empty() && early));
+  }
+  base::Result<void> hurry(std::size_t i, Queue& queue) {
+    constexpr int kVocabularies = 2;  // of a group
+    if (entries_[i].family) {
+      expand(i, queue);
+      return {};
+    }
+    const PlanProblem problem = entries_[i].problem;
+    entries_[i].settled = true;
+    leave_open(problem, entries_[i].bound_ps);
+    if (++hurried_of_[group_of(problem)] > kVocabularies) return {};
+    hurried_.push_back(problem);
+    TRY_VOID(solve(entries_[i], incumbent(), Depth::kQuick));
     return {};
   }
   void leave_open(const PlanProblem& problem, std::int64_t bound) {
@@ -229,9 +242,11 @@ class BestFirst {
   base::Result<void> settle_undecided() {
     for (const std::size_t i : undecided_) {
       Entry& entry = entries_[i];
-      if (entry.bound_ps < incumbent()) {
-        if (const auto multipliers = solver_of(entry).multipliers(entry.problem)) {
-          entry.bound_ps = std::max(entry.bound_ps, multipliers->bound_ps);
+      // Where others are open below it, its bound does not matter any more.
+      const bool matters = !exhausted() || entry.bound_ps < open_bound_ps_;
+      if (entry.bound_ps < incumbent() && matters && proof_ticks_ < kProofTicks / 2) {
+        if (const auto known = multipliers(entry.problem)) {
+          entry.bound_ps = std::max(entry.bound_ps, known->bound_ps);
           if (entry.bound_ps < incumbent() && !exhausted()) {
             effort_.undecided = false;
             TRY_VOID(solve(entry, incumbent(), Depth::kExact));
@@ -256,7 +271,7 @@ class BestFirst {
       entry.bound_ps = std::max(entry.bound_ps, std::min(cutoff, answer.left_ps));
     if (!answer.plan) return false;
     TRY(Finalist finalist, price(*std::move(answer.plan)));
-    ORRERY_CHECK(excess_bytes(finalist) <= 0, "the answer of a solver does not fit");
+    ORRERY_CHECK(excess_bytes(stages_, finalist) <= 0, "the answer of a solver does not fit");
     ORRERY_CHECK(answer.form_ps <= finalist.closed_form_ps, "a solver's form is no lower bound");
     // The form's own optimum bounds the problem where plan_cost charges more (stage_model.h).
     if (depth == Depth::kExact && answer.form_ps < finalist.closed_form_ps)
@@ -265,33 +280,25 @@ class BestFirst {
     keep(entry.problem, std::move(finalist));
     return true;
   }
-  /// Of the stage that lacks most, or has least left.
-  [[nodiscard]] std::int64_t excess_bytes(const Finalist& f) const {
-    std::int64_t excess = -kForbidden;
-    for (std::size_t i = 0; i < f.stage_peak_bytes.size(); ++i)
-      excess = std::max(excess, f.stage_peak_bytes[i] -
-                                    stages_.memory().of_stage(costs_.cost(), f.plan, as_int(i)));
-    return excess;
-  }
   void spend(const Effort& effort) {
     effort_.states += effort.states;
     effort_.ticks += effort.ticks;
     effort_.undecided = effort_.undecided || effort.undecided || effort.exhausted;
   }
-  /// By states, or by ticks; routes count among them, the time of prices on large clusters.
+  /// By states, or by ticks; among them count the prices of layers, and their routes, the time of
+  /// prices on large clusters.
   bool exhausted() {
-    return (effort_.limit != 0 && effort_.states >= effort_.limit) ||
-           effort_.ticks + costs_.routes() - routes_before_ >= options_.ticks;
+    return (effort_.limit != 0 && effort_.states >= effort_.limit) || spent() >= options_.ticks;
+  }
+  [[nodiscard]] std::uint64_t spent() const {
+    return effort_.ticks + priced_ticks() - priced_before_;
+  }
+  [[nodiscard]] std::uint64_t priced_ticks() const {
+    return costs_.routes() + costs_.priced() / kPricedOfTick;
   }
   base::Result<Finalist> price(plan::Plan plan) {
-    Finalist finalist;
-    finalist.plan = std::move(plan);
-    finalist.plan.cluster = request_.cluster;
-    TRY(const costmodel::PlanCost priced, costmodel::plan_cost(costs_, finalist.plan));
-    finalist.closed_form_ps = priced.step_ps;
-    finalist.expected_ps = priced.pass_by_pass_ps;
-    finalist.stage_peak_bytes = priced.stage_peak_bytes;
-    return finalist;
+    plan.cluster = request_.cluster;
+    return finalist_of(costs_, std::move(plan));
   }
 
   // ---- the best of every group ----
@@ -378,11 +385,11 @@ class BestFirst {
 
   // ---- the end ----
   base::Result<void> finish() {
+    if (groups_.empty() && !options_.gives_up && !has_incumbent()) TRY_VOID(smallest());
     result_.states = effort_.states;
     result_.exhausted = exhausted() || (groups_.empty() && open_);
     result_.bound_ps = std::min(open_bound_ps_, incumbent());
-    if (groups_.empty())
-      return options_.gives_up || has_incumbent() ? base::Result<void>() : smallest();
+    if (groups_.empty()) return {};
     for (const PlanProblem& problem : infeasible_)
       prune(to_string(problem), solvers_.of(problem).shortage(problem));
     if (unproved_) prune("interleaved", "looked for as far as the effort went, nothing proved");
@@ -392,57 +399,71 @@ class BestFirst {
     }
     return {};
   }
-  /// The certificate's multipliers, of 1F1B and GPipe on all devices. A quick bound rounds up in
-  /// every micro-batch, the checker's once.
+  /// The certificate's multipliers, of 1F1B and GPipe on all devices. By quick bounds, which round
+  /// up in every micro-batch, the checker's once: what is left is no less than the next.
   void state_multipliers() {
     const std::int64_t best = incumbent();
-    result_.multiplier_bound_ps = best;
-    Queue unused;
+    std::int64_t& least = result_.multiplier_bound_ps;
+    least = best;
+    const std::uint64_t before = priced_ticks();
+    const auto spent = [&] { return proof_ticks_ + priced_ticks() - before; };
+    Queue queue, unused;
     for (std::size_t i = 0; i < entries_.size(); ++i) {
       const PlanProblem p = entries_[i].problem;
-      const bool stated =
-          p.schedule == plan::Schedule::k1F1B || p.schedule == plan::Schedule::kGPipe;
-      if (!stated || p.idle > 0) continue;
-      if (entries_[i].family) {
-        const auto may_beat = [&] { return entries_[i].bound_ps - p.micro_batches < best; };
-        if (!entries_[i].settled && may_beat() && (!price(entries_[i]) || may_beat()))
-          expand(i, unused);
+      if (!stated(p)) continue;
+      if (!entries_[i].family) {
+        queue.emplace(entries_[i].quick_bound_ps - p.micro_batches, i);
         continue;
       }
-      std::int64_t bound = entries_[i].quick_bound_ps - p.micro_batches;
-      if (bound < best) {
-        if (auto found = solvers_.of(p).multipliers(p)) {
-          bound = found->bound_ps;
-          result_.multipliers.push_back({p.stages, 1, p.micro_batches, p.schedule, p.vocabulary,
-                                         found->unit, std::move(found->weights),
-                                         std::move(found->prices)});
-        }
-      }
-      result_.multiplier_bound_ps = std::min(result_.multiplier_bound_ps, bound);
+      const auto may_beat = [&] { return entries_[i].bound_ps - p.micro_batches < best; };
+      if (entries_[i].settled || !may_beat()) continue;
+      if (spent() >= kProofTicks / 2)
+        least = std::min(least, entries_[i].bound_ps - p.micro_batches);
+      else if (!price(entries_[i]) || may_beat())
+        expand(i, unused);
     }
+    std::map<std::size_t, ProblemMultipliers> found;
+    for (const auto& [bound, i] : queue) {
+      // where the effort ran out those that matter will do
+      if (bound >= (exhausted() ? least : best)) break;
+      if (spent() >= kProofTicks) {
+        least = std::min(least, bound);
+        break;
+      }
+      const auto known = multipliers(entries_[i].problem);
+      least = std::min(least, known ? known->bound_ps : bound);
+      if (known) found.emplace(i, statement(entries_[i].problem, *known));
+    }
+    for (auto& [i, statement] : found) result_.multipliers.push_back(std::move(statement));
+  }
+  static bool stated(const PlanProblem& p) {
+    return p.idle == 0 &&
+           (p.schedule == plan::Schedule::k1F1B || p.schedule == plan::Schedule::kGPipe);
+  }
+  static ProblemMultipliers statement(const PlanProblem& p, const PipelineMultipliers& found) {
+    return {p.stages,     1,          p.micro_batches, p.schedule,
+            p.vocabulary, found.unit, found.weights,   found.prices};
+  }
+  std::optional<PipelineMultipliers> multipliers(const PlanProblem& p) {
+    auto found = solvers_.of(p).multipliers(p);
+    if (found) proof_ticks_ += found->ticks;
+    return found;
   }
 
-  /// Nothing fits: the least peak, by plans of little memory, exact by plan_cost. An interleaved or
-  /// ZB-H1 plan holds no fewer micro-batches than 1F1B's: asked only where that is not allowed.
+  /// Nothing was found: the plan of the least memory, which may fit where the effort ran out.
   base::Result<void> smallest() {
-    const bool plain = request_.space.one_f_one_b || request_.space.gpipe;
-    std::vector<std::pair<std::int64_t, PlanProblem>> by_need;
-    for (const PlanProblem& problem : infeasible_) {
-      const bool holds_more = problem.schedule == plan::Schedule::kInterleaved ||
-                              problem.schedule == plan::Schedule::kZeroBubbleH1;
-      if (!plain || !holds_more)
-        by_need.emplace_back(solvers_.of(problem).needed_bytes(problem), problem);
-    }
-    std::ranges::stable_sort(by_need, {}, &std::pair<std::int64_t, PlanProblem>::first);
-    constexpr std::size_t kTried = 24;
-    if (by_need.size() > kTried) by_need.resize(kTried);
-    result_.least_peak_bytes = kForbidden;
-    for (const auto& [needed, problem] : by_need) {
-      TRY(Finalist finalist, price(solvers_.of(problem).minimum_memory(problem)));
-      const std::int64_t peak = stages_.memory().least() + excess_bytes(finalist);
-      if (peak >= result_.least_peak_bytes) continue;
-      result_.least_peak_bytes = peak;
-      result_.smallest = std::move(finalist);
+    std::vector<PlanProblem> problems = infeasible_;
+    problems.insert(problems.end(), hurried_.begin(), hurried_.end());
+    TRY(LeastMemory least, least_memory(solvers_, std::move(problems),
+                                        request_.space.one_f_one_b || request_.space.gpipe,
+                                        [&](plan::Plan plan) { return price(std::move(plan)); }));
+    if (least.excess_bytes >= kForbidden) {
+      result_.least_peak_bytes = kForbidden;
+    } else if (least.excess_bytes <= 0) {
+      keep(least.problem, std::move(least.finalist));
+    } else {
+      result_.least_peak_bytes = stages_.memory().least() + least.excess_bytes;
+      result_.smallest = std::move(least.finalist);
     }
     return {};
   }
@@ -454,7 +475,10 @@ class BestFirst {
   Solvers solvers_;
   Families families_;
   Effort effort_;
-  std::uint64_t routes_before_ = costs_.routes();
+  std::uint64_t proof_ticks_ = 0;
+  std::vector<PlanProblem> hurried_;  // that were asked for any plan, out of effort
+  std::map<Group, int> hurried_of_;
+  std::uint64_t priced_before_ = priced_ticks();
   std::vector<Entry> entries_;
   std::uint64_t done_ = 0;
   std::vector<BestOfGroup> groups_;  // cheapest first

@@ -35,6 +35,8 @@ struct LoopResult {
   std::int64_t least_peak_bytes = 0;
   Finalist smallest;
 };
+/// And what their multipliers may take, beside it: the proof of what was found.
+inline constexpr std::uint64_t kProofTicks = 2'000'000;
 /// What runners-up are, one of each group: quick answers up to twice the best, or the cheapest of
 /// the group's three most promising vocabularies, up to 1.25 times the best.
 enum class RunnersUp : std::uint8_t { kQuick, kCheapest };

@@ -87,6 +87,11 @@ plan::Plan few_micro_batches(plan::Plan plan) {
 
 }  // namespace
 
+base::Result<Finalist> finalist_of(costmodel::LayerCosts& costs, plan::Plan plan) {
+  TRY(const costmodel::PlanCost priced, costmodel::plan_cost(costs, plan));
+  return Finalist{std::move(plan), priced.step_ps, priced.pass_by_pass_ps, priced.stage_peak_bytes};
+}
+
 Contest::Contest(const costmodel::CostModel& cost, std::int64_t known_ps)
     : cost_(cost), known_ps_(known_ps), error_ppm_(first_error_ppm(cost)) {}
 

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "costmodel/closed_form/layer_costs.h"
 #include "costmodel/cost_model.h"
 #include "search/loop/planner.h"
 
@@ -46,6 +47,9 @@ struct Finalist {
   std::int64_t expected_ps = 0;
   std::vector<std::int64_t> stage_peak_bytes;
 };
+
+/// By the closed forms. Errors: those of plan_cost().
+base::Result<Finalist> finalist_of(costmodel::LayerCosts& costs, plan::Plan plan);
 
 /// What is known of the plans of one search, by simulating the time of some.
 class Contest {

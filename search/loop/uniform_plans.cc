@@ -24,12 +24,15 @@ class Grid {
         known_(known) {}
 
   std::vector<Finalist> run() {
+    constexpr std::uint64_t kMostPriced = 12'000'000;  // routes and operations
+    const std::uint64_t before = costs_.routes() + costs_.priced();
     const auto world = as_int(cost_.topology().device_count());
     for (int p = 1; p <= std::min<std::int64_t>(world, layers()); ++p) {
       if (world % p != 0 || refuse_stages(cost_.model(), space_, p).refused()) continue;
       for (std::int64_t m = 1; m <= request_.global_batch; ++m) {
-        if (request_.global_batch % m == 0 && space_.fix_micro_batches.value_or(m) == m)
-          problem(p, world / p, m);
+        if (request_.global_batch % m != 0 || space_.fix_micro_batches.value_or(m) != m) continue;
+        if (costs_.routes() + costs_.priced() - before > kMostPriced) return std::move(found_);
+        problem(p, world / p, m);
       }
     }
     return std::move(found_);

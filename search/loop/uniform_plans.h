@@ -27,8 +27,8 @@
 
 namespace orrery::search {
 
-/// In the order of enumeration. @pre the request is one that find_plan takes; `stages` is of its
-/// space and batch.
+/// In the order of enumeration, as far as a fixed effort of pricing goes. @pre the request is one
+/// that find_plan takes; `stages` is of its space and batch.
 std::vector<Finalist> uniform_plans(StageModel& stages, const PlanRequest& request,
                                     const Contest& known);
 

@@ -198,7 +198,7 @@ class CountSearch {
         orders_.find(counts_, s.layouts, path_limit, problem_.budget_bytes - s.memory_bytes);
     effort_.undecided = effort_.undecided || orders_.undecided();
     effort_.states += orders_.effort();
-    effort_.ticks += orders_.effort();
+    effort_.ticks += 4 * orders_.effort();
     if (!order) return true;
     sink_.offer(Counts{&counts_, &*order, s.steady_ps + order->path_ps, s.once_ps,
                        s.memory_bytes + order->need_bytes});

@@ -31,6 +31,7 @@ struct PipelineMultipliers {
   std::vector<std::int64_t> weights;              // [stage] w_i D, Σ = D; all 0: the split form
   std::vector<std::vector<std::int64_t>> prices;  // [stage] μ D, ascending
   std::int64_t bound_ps = 0;                      // rounded up
+  std::uint64_t ticks = 0;                        // what finding them took, as Effort counts
 };
 
 /// Price of memory that no stage can pay.

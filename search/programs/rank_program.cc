@@ -156,10 +156,12 @@ class RankSearch {
 
   std::vector<std::vector<Label>> advance(std::size_t i,
                                           const std::vector<std::vector<Label>>& before) {
+    constexpr std::size_t kLooksOfTick = 64;
     std::vector<std::vector<Label>> after(width(i + 1));
     for (std::size_t k = 0; k < before.size(); ++k) {
       for (const Label& from : before[k]) {
         std::int32_t parent = -1;
+        effort_.ticks += problem_.ranks[i].size() / kLooksOfTick;
         for (std::size_t c = 0; c < problem_.ranks[i].size(); ++c) {
           const RankChoice& choice = problem_.ranks[i][c];
           const int layers = first_[i] + as_int(k) + choice.layers;
@@ -172,7 +174,9 @@ class RankSearch {
           }
           next.parent = parent;
           next.choice = static_cast<std::int32_t>(c);
-          merge(after[place(i + 1, layers)], next);
+          std::vector<Label>& cell = after[place(i + 1, layers)];
+          effort_.ticks += cell.size() / kLooksOfTick;
+          merge(cell, next);
         }
       }
     }

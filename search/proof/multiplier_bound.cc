@@ -36,6 +36,7 @@ class Bound {
     return static_cast<std::int64_t>(
         std::clamp<Exact>(round_up(std::max(mean, split), k_.unit), 0, kBeyondAnyCost));
   }
+  [[nodiscard]] std::uint64_t looks() const { return looks_; }
 
  private:
   /// No negative numbers, weights of one at most, as many as there are ranks.
@@ -78,6 +79,7 @@ class Bound {
   }
   Exact of_range(const std::vector<Line>& lines, std::size_t from, std::size_t to) {
     std::optional<Exact> value;
+    looks_ += lines.size();
     for (const Line& l : lines)
       value = std::max(
           value, std::optional(exact_.plus(l.fixed, exact_.plus(l.layers[to], -l.layers[from]))));
@@ -103,6 +105,7 @@ class Bound {
       std::vector<Exact> least;  // [kind]
       for (int k = 0; k < model.kinds(); ++k) {
         least.push_back(value(parts_.layer(s, k).front()));
+        looks_ += parts_.layer(s, k).size();
         for (const PartCost& t : parts_.layer(s, k))
           least.back() = std::min(least.back(), value(t));
       }
@@ -122,6 +125,7 @@ class Bound {
   bool even_;
   std::vector<PartCost> own_;  // [stage]
   Checked exact_;
+  std::uint64_t looks_ = 0;
 };
 
 }  // namespace
@@ -133,13 +137,21 @@ FamilyBound::FamilyBound(costmodel::LayerCosts& costs, const Space& space, const
       budget_(std::move(budget)),
       even_stages_(space.even_stages),
       strategies_(stated_strategies(space, family, costs.cost())) {
-  if (!strategies_.empty()) parts_.emplace(costs, family, strategies_);
+  // as long as to list the strategies of a kind, and to price one of them on a stage
+  constexpr std::uint64_t kLooksOfKind = 500'000, kLooksOfPart = 50;
+  if (strategies_.empty()) return;
+  parts_.emplace(costs, family, strategies_);
+  for (const std::vector<LayerStrategy>& of_kind : strategies_)
+    looks_ += kLooksOfKind + kLooksOfPart * of_kind.size() * as_index(family.ranks);
 }
 
 std::optional<std::int64_t> FamilyBound::of(const LayerStrategy& vocabulary,
                                             const ProblemMultipliers& k) {
   if (!parts_) return kBeyondAnyCost;
-  return Bound(costs_, *parts_, vocabulary, k, budget_, even_stages_).value();
+  Bound bound(costs_, *parts_, vocabulary, k, budget_, even_stages_);
+  const std::optional<std::int64_t> value = bound.value();
+  looks_ += bound.looks();
+  return value;
 }
 
 bool FamilyBound::holds(const plan::Plan& plan) const {

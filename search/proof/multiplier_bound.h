@@ -63,6 +63,8 @@ class FamilyBound {
   [[nodiscard]] bool has_plans() const { return parts_.has_value(); }
   /// Whether the plan, but for its vocabulary, is of the family.
   [[nodiscard]] bool holds(const plan::Plan& plan) const;
+  /// Strategies and ranges of layers looked at under a price so far, and what as much time went to.
+  [[nodiscard]] std::uint64_t looks() const { return looks_; }
 
  private:
   costmodel::LayerCosts& costs_;
@@ -71,6 +73,7 @@ class FamilyBound {
   bool even_stages_;
   std::vector<std::vector<plan::LayerStrategy>> strategies_;  // [kind]
   std::optional<StageParts> parts_;
+  std::uint64_t looks_ = 0;
 };
 
 /// The least over all problems of the stated space.

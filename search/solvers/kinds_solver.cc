@@ -64,6 +64,8 @@ class Choices {
   [[nodiscard]] std::int64_t left_ps() const {
     return heap_.empty() ? kForbidden : heap_.top().choice.bound_ps;
   }
+  /// Partial ones so far.
+  [[nodiscard]] std::uint64_t made() const { return made_; }
   /// Of every stage at least, when all together hold the least there is.
   [[nodiscard]] std::int64_t least_bytes() const {
     return (rest_.front().bytes + ends_.bytes) / model_.problem().stages;
@@ -162,9 +164,10 @@ bool KindsSolver::covers(const PlanProblem& family) {
 
 Solver::Answer KindsSolver::solve(const PlanProblem& problem, std::int64_t cutoff_ps, Depth depth,
                                   Effort& effort) {
-  constexpr std::uint64_t kStates = 30'000, kUnproved = 5'000, kTicksOfState = 5;
+  constexpr std::uint64_t kStates = 30'000, kUnproved = 5'000, kTicksOfState = 2, kMadeOfTick = 8;
   constexpr int kTried = 16;  // choices of a quick answer
   const bool interleaved = problem.schedule == plan::Schedule::kInterleaved;
+  const std::uint64_t before = model_.ticks();
   model_.turn_to(problem);
   Choices choices(model_, memory_of_all());
   const std::uint64_t most = interleaved ? kUnproved : kStates;
@@ -181,7 +184,8 @@ Solver::Answer KindsSolver::solve(const PlanProblem& problem, std::int64_t cutof
   }
   best.left_ps = choices.left_ps();
   effort.states += own.states;
-  effort.ticks += own.states * kTicksOfState;
+  effort.ticks += own.ticks + own.states * kTicksOfState + choices.made() / kMadeOfTick +
+                  model_.ticks() - before;
   effort.exhausted = effort.exhausted || (own.exhausted && best.left_ps < cutoff_ps);
   return best;
 }
@@ -237,15 +241,17 @@ std::optional<KindsSolver::Cuts> KindsSolver::best_cuts(const KindsChoice& c,
 
 void KindsSolver::extend(const KindsChoice& c, const KindsSums& sums, int stage, std::int64_t from,
                          std::int64_t cutoff_ps, Labels& labels, Effort& effort) {
+  constexpr std::uint64_t kComparedOfTick = 256;
   const std::vector<std::int32_t>& before = labels.cells[as_index(from)];
   if (before.empty()) return;
   const std::int64_t p = model_.problem().stages, left = p - 1 - stage;
   std::int64_t first = left == 0 ? layers() : from + 1, last = layers() - left;
   if (space_.even_stages) first = last = from + layers() / p;
+  std::uint64_t compared = 0;
   for (std::int64_t to = first; to <= last; ++to) {
     ++effort.states;
     // more layers take more
-    if (model_.least_bytes(sums, stage, from, to) > memory_bytes(stage)) return;
+    if (model_.least_bytes(sums, stage, from, to) > memory_bytes(stage)) break;
     const KindsStage own = model_.stage(c, sums, stage, from, to);
     std::vector<std::int32_t>& cell = labels.next[as_index(to)];
     bool asked = false;
@@ -258,6 +264,7 @@ void KindsSolver::extend(const KindsChoice& c, const KindsSums& sums, int stage,
       const std::int64_t bound =
           label.cost_ps(model_.problem().micro_batches) + sums.rest_ps[as_index(to)];
       const auto beats = [&](std::int32_t known) { return labels.at(known).beats(label); };
+      compared += 1 + cell.size();
       if (bound >= cutoff_ps || std::ranges::any_of(cell, beats)) continue;
       if (!asked && model_.peak_bytes(c, stage, from, to) > memory_bytes(stage)) break;
       asked = true;
@@ -265,6 +272,7 @@ void KindsSolver::extend(const KindsChoice& c, const KindsSums& sums, int stage,
       labels.all.push_back(label);
     }
   }
+  effort.ticks += compared / kComparedOfTick;
 }
 
 std::vector<std::int64_t> KindsSolver::even_ends(int stages, int virtual_stages) const {
@@ -336,6 +344,7 @@ std::int64_t KindsSolver::needed_bytes(const PlanProblem& problem) {
 
 std::optional<PipelineMultipliers> KindsSolver::multipliers(const PlanProblem& problem) {
   constexpr std::int64_t kDigits = std::int64_t{1} << 20;
+  constexpr std::uint64_t kLooksOfTick = 100;
   if (problem.schedule == plan::Schedule::kInterleaved) return std::nullopt;
   const int p = problem.stages;
   model_.turn_to(problem);
@@ -347,6 +356,7 @@ std::optional<PipelineMultipliers> KindsSolver::multipliers(const PlanProblem& p
         model_, costmodel::in_flight(problem.schedule, s, p, problem.micro_batches), found.unit));
   const auto key = std::tuple(p, problem.devices, problem.micro_batches, problem.schedule);
   auto known = bounds_.find(key);
+  const std::uint64_t before = known == bounds_.end() ? 0 : known->second.looks();
   if (known == bounds_.end())
     known =
         bounds_
@@ -360,6 +370,7 @@ std::optional<PipelineMultipliers> KindsSolver::multipliers(const PlanProblem& p
   const auto bound = known->second.of(problem.vocabulary, stated);
   if (!bound) return std::nullopt;
   found.bound_ps = *bound;
+  found.ticks = (known->second.looks() - before) / kLooksOfTick;
   return found;
 }
 

@@ -52,7 +52,12 @@ std::string PipelineSolver::shortage(const PlanProblem& problem) {
 }
 
 std::optional<PipelineMultipliers> PipelineSolver::multipliers(const PlanProblem& problem) {
-  return pipeline_multipliers(stages_.pipeline(problem));
+  constexpr std::uint64_t kOptionsOfTick = 4;
+  const PipelineProblem& pipeline = stages_.pipeline(problem);
+  PipelineMultipliers found = pipeline_multipliers(pipeline);
+  for (const PipelineStage& stage : pipeline.stages)
+    found.ticks += stage.layers.options.size() / kOptionsOfTick;
+  return found;
 }
 
 }  // namespace orrery::search

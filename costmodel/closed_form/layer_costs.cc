@@ -4,6 +4,7 @@
 #include <concepts>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 #include "base/check.h"
 #include "base/numbers.h"
@@ -167,6 +168,9 @@ struct LayerCosts::State {
   std::map<std::pair<std::string, std::uint64_t>, LayerCost> partitioned_costs;  // (name, ranks)
   // of more units than a layer has
   const WeightBytes no_parts{{}, std::vector<std::int64_t>(8, 0)};
+  // strategies that differ in the sharding of weights follow each other
+  std::tuple<Key, std::int64_t, Ranks> floor_of{};  // no sequences: of none
+  LayerCosts::Floor last_floor;
 
   std::int64_t overlapped(Times t) const {
     return overlapped_ps(t.serial_ps, t.data_ps, cost.overlap_slowdown_ppm(), cost.overlaps());
@@ -260,30 +264,37 @@ struct LayerCosts::State {
     c.reduces_per_micro_batch = w.reduces_per_micro_batch;
     return c;
   }
-  /// Forward and backward of a layer whose weights are gathered and whose gradients go through
-  /// parts, as far as it has replicas.
-  const BodyForm& body(Part part, const LayerStrategy& strategy,
-                       const plan::LayerContext& context) {
+  /// A layer whose weights are gathered and whose gradients go through parts, as far as it has
+  /// replicas.
+  struct Body {
+    LayerStrategy strategy;
+    plan::LayerContext context;  // one sequence on a rank
+    Key key;
+  };
+  Body body_of(Part part, const LayerStrategy& strategy, const plan::LayerContext& context) const {
     LayerStrategy s = strategy;
     s.operators = plan::effective_operators(s);
     s.slices = 1;
     s.zero = 3;
     s.shard = 0;
     s.grad_reduce = plan::GradReduce::kMicroBatch;
-    // Only groups across the replicas know how many there are, or that there is one.
-    if (!s.strided && s.ep == 1) s.dp = 2;
+    // Only groups across the replicas know how many there are. Experts may have one each.
+    if (!s.strided && (s.ep == 1 || s.expert_ranks() > s.ep)) s.dp = 2 * s.ep;
     plan::LayerContext alone = single(context, s);
     alone.keeps_copies = model::format_of(context.precision) != model::Format::kNone &&
                          plan::effective_zero(strategy) < 3;
     Key key = key_of(s, part_of_kind(part, context) << 2 | number(alone.keeps_copies) << 1 |
                             number(context.split_backward));
     key[4] = number(tied_stages(part, context));
-    const auto [form, fresh] = forms->bodies[key];
+    return {s, alone, key};
+  }
+  /// Its forward and backward.
+  const BodyForm& form_of(Part part, const Body& of) {
+    const auto [form, fresh] = forms->bodies[of.key];
     if (!fresh) return form;
-    const auto lower = part == kBlock       ? plan::lower_block
-                       : part == kEmbedding ? plan::lower_embedding
-                                            : plan::lower_head;
-    form = BodyForm(lower(cost.model(), s, alone), true, prices);
+    constexpr decltype(&plan::lower_block) kLower[] = {plan::lower_block, plan::lower_embedding,
+                                                       plan::lower_head};
+    form = BodyForm(kLower[as_index(part)](cost.model(), of.strategy, of.context), true, prices);
     form.number = number(forms->bodies.size());
     return form;
   }
@@ -376,9 +387,9 @@ struct LayerCosts::State {
     const auto [times, unpriced] = weight_times[placed];
     if (unpriced) times = times_of(weight(part, weight_key, weights_only, context), ranks);
     const WeightForm& w = *times.form;
-    const BodyForm& form = body(part, s, context);
-    return layer = join(form, timed(form, b, w.bytes, w.parts_number, ranks), measured(form, b, w),
-                        times);
+    const BodyForm& form = form_of(part, body_of(part, s, context));
+    const BodyTimes& passes = timed(form, b, w.bytes, w.parts_number, ranks);
+    return layer = join(form, passes, measured(form, b, w), times);
   }
   const LayerCost& reshard(const LayerStrategy& from, const LayerStrategy& to,
                            const plan::LayerContext& context, Ranks ranks) {
@@ -409,7 +420,6 @@ LayerCosts::LayerCosts(const CostModel& cost) : state_(std::make_unique<State>(c
 LayerCosts::LayerCosts(const CostModel& drawn, const LayerCosts& like)
     : state_(std::make_unique<State>(drawn, *like.state_)) {}
 LayerCosts::~LayerCosts() = default;
-
 const LayerCost& LayerCosts::block(const LayerStrategy& s, const plan::LayerContext& context,
                                    int first_rank, int rank_count) {
   return state_->layer(kBlock, s, context, {first_rank, rank_count});
@@ -429,11 +439,14 @@ LayerCosts::Floor LayerCosts::block_floor(const plan::LayerStrategy& s,
                                           const plan::LayerContext& context, int first_rank,
                                           int rank_count) {
   if (plan::effective_slices(s) > 1) return {};
-  const BodyForm& form = state_->body(kBlock, s, context);
+  const State::Body body = state_->body_of(kBlock, s, context);
   const std::int64_t b = context.micro_batch_sequences / s.dp;
   const Ranks ranks = rank_count > 0 ? state_->canonical({first_rank, rank_count}) : Ranks{};
-  const BodyTimes& t = state_->timed(form, b, state_->no_parts, 0, ranks);
-  return {t.forward.serial_ps + t.backward.serial_ps, t.weight.serial_ps};
+  const std::tuple of(body.key, b, ranks);
+  if (state_->floor_of == of) return state_->last_floor;
+  const BodyTimes& t = state_->timed(state_->form_of(kBlock, body), b, state_->no_parts, 0, ranks);
+  state_->floor_of = of;
+  return state_->last_floor = {t.forward.serial_ps + t.backward.serial_ps, t.weight.serial_ps};
 }
 
 const LayerCost& LayerCosts::embedding(const LayerStrategy& v, const plan::LayerContext& context,
@@ -463,12 +476,9 @@ const LayerCost& LayerCosts::reshard(const plan::LayerRun& from, const plan::Lay
 }
 
 PassOrders& LayerCosts::pass_orders() { return state_->forms->pass_orders; }
-
 const CostModel& LayerCosts::cost() const { return state_->cost; }
-
 std::uint64_t LayerCosts::routes() const { return state_->prices.routes(); }
 std::uint64_t LayerCosts::priced() const { return state_->prices.priced(); }
-
 int LayerCosts::canonical_rank(int first_rank, int rank_count) {
   return state_->canonical({first_rank, rank_count}).first;
 }

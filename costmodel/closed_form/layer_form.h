@@ -19,6 +19,7 @@ namespace orrery::costmodel {
 /// The ranks of a stage: [first, first + count).
 struct Ranks {
   int first = 0, count = 0;
+  bool operator==(const Ranks&) const = default;
 };
 
 /// Prices of segments and groups, each found once.

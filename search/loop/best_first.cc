@@ -424,8 +424,7 @@ class BestFirst {
     }
     std::map<std::size_t, ProblemMultipliers> found;
     for (const auto& [bound, i] : queue) {
-      // where the effort ran out those that matter will do
-      if (bound >= (exhausted() ? least : best)) break;
+      if (bound >= least) break;
       if (spent() >= kProofTicks) {
         least = std::min(least, bound);
         break;

@@ -80,6 +80,12 @@ bool Families::too_long(int stages, int devices, std::int64_t micro_batches) con
   return seconds_of_one_ > kLongestAtPeak * devices * real(at_once);
 }
 
+std::int64_t Families::at_peak_ps(int devices) const {
+  constexpr double kFormat = 4, kFrozen = 1.5, kMasked = 2;  // of what the count leaves in
+  const double seconds = seconds_of_one_ / devices / (kFormat * kFrozen * kMasked);
+  return seconds < 1e6 ? static_cast<std::int64_t>(seconds * 1e12) : kForbidden;
+}
+
 void Families::add_stages(int stages, std::vector<PlanProblem>& all, std::vector<Pruned>& pruned) {
   const int devices = cluster_devices() / stages;
   StageModel& model = solvers_.stages();
@@ -122,6 +128,10 @@ std::vector<PlanProblem> Families::with_idle_devices(std::int64_t incumbent_ps,
     std::int64_t least = kForbidden;
     for (int devices = 1; stages * devices < cluster_devices(); ++devices) {
       if (request_.global_batch % odd_part(devices) != 0) continue;
+      if (const std::int64_t bound = at_peak_ps(stages * devices); bound >= incumbent_ps) {
+        least = std::min(least, bound);
+        continue;
+      }
       for (const std::int64_t m : micro_batches_) {
         if (request_.global_batch / m % odd_part(devices) != 0) continue;
         if (too_long(stages, devices, m)) continue;

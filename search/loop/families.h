@@ -38,6 +38,9 @@ class Families {
   [[nodiscard]] bool has_vocabularies(const PlanProblem& family);
   /// A micro-batch passes all stages, and each stage runs all micro-batches.
   [[nodiscard]] bool too_long(int stages, int devices, std::int64_t micro_batches) const;
+  /// No step on so many devices is shorter: a product runs in four bits, weights that are frozen
+  /// have no gradients, attention is masked.
+  [[nodiscard]] std::int64_t at_peak_ps(int devices) const;
   void add_stages(int stages, std::vector<PlanProblem>& all, std::vector<Pruned>& pruned);
 
   const costmodel::CostModel& cost_;

@@ -129,20 +129,26 @@ class Grid {
   };
   /// What weights take is priced only where the plan may win without it.
   Layers layers_of(const LayerStrategy& s, int p, int devices, std::int64_t m) {
-    if (one_kind()) {
+    std::int64_t passes = 0;
+    for (int kind = 0; kind < cost_.model().kinds(); ++kind) {
+      context_.kind = kind;
       std::int64_t floor = kForbidden;
       for (const int rank : places_)
         floor = std::min(floor, costs_.block_floor(s, context_, rank, devices).sum_ps());
-      if (!known_.may_win(m * ((layers() + p - 1) / p) * floor))
-        return {.pass_ps = layers() * floor,
-                .through_ps = 0,
-                .update_ps = 0,
-                .persistent_bytes = 0,
-                .stash_bytes = 0,
-                .backward_bytes = 0,
-                .after_forward_ps = 0,
-                .after_backward_ps = 0};
+      passes += stages_.layers_of_kind(kind) * floor;
     }
+    context_.kind = 0;
+    const std::int64_t most =
+        one_kind() ? (layers() + p - 1) / p * (passes / layers()) : passes / p;
+    if (!known_.may_win(m * most))
+      return {.pass_ps = passes,
+              .through_ps = 0,
+              .update_ps = 0,
+              .persistent_bytes = 0,
+              .stash_bytes = 0,
+              .backward_bytes = 0,
+              .after_forward_ps = 0,
+              .after_backward_ps = 0};
     Layers sum;
     for (int kind = 0; kind < cost_.model().kinds(); ++kind) {
       context_.kind = kind;

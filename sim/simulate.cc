@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "base/fingerprint.h"
 #include "base/numbers.h"
+#include "sim/report/extrapolated_report.h"
 #include "sim/report/step_report.h"
 #include "sim/step/fused_program.h"
 #include "sim/step/interpreter.h"
@@ -110,6 +112,15 @@ base::Result<std::int64_t> extrapolated_step_ps(const plan::Program& program,
   const std::int64_t period = period_ps(timed.step.classes.back().expansion.ops,
                                         timed.outcome.classes.back().start_ps, ranks);
   return timed.outcome.step_ps + mul_div_up(period, more, ranks);
+}
+
+base::Result<SimReport> extrapolated_report(const plan::Program& few, const plan::Program& more,
+                                            const costmodel::CostModel& cost,
+                                            std::int64_t micro_batches) {
+  TRY(SimReport of_few, simulate(few, cost));
+  TRY(SimReport of_more, simulate(more, cost));
+  return extrapolated({few.micro_batches, std::move(of_few)},
+                      {more.micro_batches, std::move(of_more)}, micro_batches);
 }
 
 }  // namespace orrery::sim

@@ -31,4 +31,11 @@ base::Result<std::int64_t> extrapolated_step_ps(const plan::Program& program,
                                                 const costmodel::CostModel& cost,
                                                 std::int64_t micro_batches);
 
+/// About what simulate() says of a step of more micro-batches, from two shorter ones of the plan
+/// (report/extrapolated_report.h). @pre few.micro_batches < more.micro_batches < micro_batches.
+/// Errors: as simulate().
+base::Result<SimReport> extrapolated_report(const plan::Program& few, const plan::Program& more,
+                                            const costmodel::CostModel& cost,
+                                            std::int64_t micro_batches);
+
 }  // namespace orrery::sim

@@ -8,23 +8,53 @@
 #include "base/numbers.h"
 #include "plan/lowering/lower.h"
 #include "plan/program/expand.h"
+#include "sim/simulate.h"
 
 namespace orrery::search {
 namespace {
 
 constexpr std::int64_t kMillion = 1'000'000;
 
+std::int64_t operations_of(const plan::Program& program) {
+  std::int64_t operations = 0;
+  for (const plan::RankClass& c : program.classes) operations += plan::op_count(program, c);
+  return operations;
+}
+/// About what simulating it takes.
+std::int64_t ticks_of(const plan::Program& program) {
+  return std::int64_t{program.world_size} * as_int(program.groups.size()) + operations_of(program);
+}
+
+plan::Plan few_micro_batches(plan::Plan plan, std::int64_t a_rank = 2) {
+  const std::int64_t few = a_rank * plan.pipeline_degree();
+  plan.global_batch = plan.global_batch / plan.micro_batches * few;
+  plan.micro_batches = few;
+  return plan;
+}
+
+/// Micro-batches a pipeline rank of the two shorter steps that stand for a long one.
+constexpr std::int64_t kFew = 8, kMore = 16, kLong = 48;
+/// Whether two shorter steps say what it takes: memory does not grow with its micro-batches, and
+/// all of it has more operations than anyone waits for.
+bool is_long(const plan::Plan& plan, const plan::Program& program) {
+  constexpr std::int64_t kMost = 6'000'000;  // some 2 s
+  return operations_of(program) > kMost && plan.schedule != plan::Schedule::kGPipe &&
+         plan.micro_batches >= kLong * plan.pipeline_degree();
+}
+
+/// Of a long step what two shorter ones say.
+base::Result<sim::SimReport> report_of(const costmodel::CostModel& cost, const plan::Plan& plan,
+                                       const plan::Program& program) {
+  if (!is_long(plan, program)) return sim::simulate(program, cost);
+  TRY(const plan::Program few, plan::lower(few_micro_batches(plan, kFew), cost.model()));
+  TRY(const plan::Program more, plan::lower(few_micro_batches(plan, kMore), cost.model()));
+  return sim::extrapolated_report(few, more, cost, plan.micro_batches);
+}
+
 base::Result<sim::SimReport> simulate_plan(const costmodel::CostModel& cost,
                                            const plan::Plan& plan) {
   TRY(const plan::Program program, plan::lower(plan, cost.model()));
-  return sim::simulate(program, cost);
-}
-
-/// About what simulating it takes.
-std::int64_t ticks_of(const plan::Program& program) {
-  std::int64_t ticks = std::int64_t{program.world_size} * as_int(program.groups.size());
-  for (const plan::RankClass& c : program.classes) ticks += plan::op_count(program, c);
-  return ticks;
+  return report_of(cost, plan, program);
 }
 
 int order_changes_of(const std::vector<Candidate>& candidates) {
@@ -78,13 +108,6 @@ bool looks_ahead(const plan::Plan& plan, const costmodel::CostModel& cost) {
   return std::ranges::max(layers) == layers.back();
 }
 
-plan::Plan few_micro_batches(plan::Plan plan) {
-  const std::int64_t few = 2 * std::int64_t{plan.pipeline_degree()};
-  plan.global_batch = plan.global_batch / plan.micro_batches * few;
-  plan.micro_batches = few;
-  return plan;
-}
-
 }  // namespace
 
 base::Result<Finalist> finalist_of(costmodel::LayerCosts& costs, plan::Plan plan) {
@@ -135,9 +158,10 @@ bool Contest::keep(const Finalist& finalist, std::int64_t step_ps) {
 
 base::Result<void> Contest::simulate(const Finalist& finalist, bool in_full) {
   TRY(const plan::Program program, plan::lower(finalist.plan, cost_.model()));
-  ticks_ += ticks_of(program);
-  if (in_full) {
-    TRY(sim::SimReport report, sim::simulate(program, cost_));
+  const bool shorter = is_long(finalist.plan, program);
+  ticks_ += ticks_of(program) / (shorter ? kLong / (kFew + kMore) : 1);
+  if (in_full || shorter) {
+    TRY(sim::SimReport report, report_of(cost_, finalist.plan, program));
     learn(finalist, report.step_time_ps, false);
     if (keep(finalist, report.step_time_ps)) report_ = std::move(report);
     return {};

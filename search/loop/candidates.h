@@ -22,6 +22,8 @@
 /// A step of many micro-batches on ranks that are alike is first looked at as one of few
 /// (sim::extrapolated_step_ps): what that says, less kLookErrorPpm, must be below the fastest too,
 /// and the most promising comes first. Measured of 48 plans near answers: 0.03 %.
+///
+/// Of a step of millions of operations two shorter ones say the rest (sim::extrapolated_report).
 #include <algorithm>
 #include <cstdint>
 #include <limits>

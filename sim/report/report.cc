@@ -58,18 +58,21 @@ base::Json to_json(const SimReport& report) {
     stages.push_back(stage_json(report.stages[i], i));
     peaks.push_back(report.stages[i].peak_memory_bytes);
   }
-  return base::Json{{"schema", "orrery.report/1"},
-                    {"step_time_s", seconds(report.step_time_ps)},
-                    {"step_time_ps", report.step_time_ps},
-                    {"samples_per_s", report.samples_per_s},
-                    {"tokens_per_s", report.tokens_per_s},
-                    {"peak_memory_bytes", peaks},
-                    {"mfu", report.mfu},
-                    {"bubble_fraction", report.bubble_fraction},
-                    {"exposed_communication_fraction", report.exposed_communication_fraction},
-                    {"stages", stages},
-                    {"events", report.events},
-                    {"fingerprint", report.fingerprint}};
+  base::Json json{{"schema", "orrery.report/1"},
+                  {"step_time_s", seconds(report.step_time_ps)},
+                  {"step_time_ps", report.step_time_ps},
+                  {"samples_per_s", report.samples_per_s},
+                  {"tokens_per_s", report.tokens_per_s},
+                  {"peak_memory_bytes", peaks},
+                  {"mfu", report.mfu},
+                  {"bubble_fraction", report.bubble_fraction},
+                  {"exposed_communication_fraction", report.exposed_communication_fraction},
+                  {"stages", stages},
+                  {"events", report.events},
+                  {"fingerprint", report.fingerprint}};
+  if (report.simulated_micro_batches > 0)
+    json["simulated_micro_batches"] = report.simulated_micro_batches;
+  return json;
 }
 
 std::string to_text(const SimReport& report) {
@@ -107,6 +110,9 @@ std::string to_text(const SimReport& report) {
   text +=
       "* contained in compute; optimizer with the zeroing of gradients, which zero 2 and 3 repeat "
       "for every micro-batch they reduce\n";
+  if (report.simulated_micro_batches > 0)
+    fmt::format_to(out, "simulated as far as micro-batch {}: the others take as long\n",
+                   base::grouped(real(report.simulated_micro_batches)));
   fmt::format_to(out, "\nfingerprint  {}\n", report.fingerprint);
   return text;
 }

@@ -53,11 +53,12 @@ struct SimReport {
   double exposed_communication_fraction = 0;
   std::vector<StageReport> stages;
   std::uint64_t events = 0;
-  std::string fingerprint;           // over all start and end times in canonical order
-  plan::Timeline timeline;           // when asked
-  Picture picture;                   // when asked
-  std::vector<RankAlone> alone;      // [class] when asked
-  std::optional<StepEnergy> energy;  // when asked
+  std::int64_t simulated_micro_batches = 0;  // extrapolated_report.h; 0: all
+  std::string fingerprint;                   // over all start and end times in canonical order
+  plan::Timeline timeline;                   // when asked
+  Picture picture;                           // when asked
+  std::vector<RankAlone> alone;              // [class] when asked
+  std::optional<StepEnergy> energy;          // when asked
 };
 
 /// As documents have it.

@@ -1,6 +1,8 @@
 /// A step of few micro-batches says how long one of many takes.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "base/numbers.h"
 #include "model/spec.h"
 #include "plan/lowering/lower.h"
@@ -76,6 +78,38 @@ TEST(ExtrapolatedStep, OfManyMicroBatchesIsAboutTheirStep) {
       EXPECT_NEAR(real(extrapolated_step_ps(few, cost, times * shape.pp).value()), whole,
                   kError * whole)
           << "pp" << shape.pp << " times " << times;
+    }
+  }
+}
+
+/// A field of a stage is a share of the step to one in two thousand.
+TEST(ExtrapolatedReport, OfTwoShorterStepsIsAboutThatOfTheLongOne) {
+  constexpr double kError = 5e-4;
+  const costmodel::CostModel cost = cost_on(1);
+  for (const plan::UniformOptions& shape : shapes()) {
+    const std::int64_t p = shape.pp, m = 50 * p + p / 2 * 2;
+    const SimReport whole = simulate(program_of(cost, shape, m), cost).value();
+    const SimReport got = extrapolated_report(program_of(cost, shape, 8 * p),
+                                              program_of(cost, shape, 16 * p), cost, m)
+                              .value();
+    const double error = kError * real(whole.step_time_ps);
+    EXPECT_EQ(got.simulated_micro_batches, 16 * p);
+    EXPECT_NEAR(real(got.step_time_ps), real(whole.step_time_ps), error) << "pp" << p;
+    EXPECT_NEAR(got.tokens_per_s, whole.tokens_per_s, kError * whole.tokens_per_s);
+    EXPECT_NEAR(got.mfu, whole.mfu, kError * whole.mfu);
+    EXPECT_NEAR(got.bubble_fraction, whole.bubble_fraction, kError);
+    EXPECT_NEAR(got.exposed_communication_fraction, whole.exposed_communication_fraction, kError);
+    ASSERT_EQ(got.stages.size(), whole.stages.size());
+    for (std::size_t s = 0; s < got.stages.size(); ++s) {
+      const StageReport &a = got.stages[s], &b = whole.stages[s];
+      EXPECT_EQ(std::accumulate(a.parts.begin(), a.parts.end(), std::int64_t{0}), got.step_time_ps);
+      for (std::size_t part = 0; part < a.parts.size(); ++part)
+        EXPECT_NEAR(real(a.parts[part]), real(b.parts[part]), error)
+            << "pp" << p << " part " << part;
+      EXPECT_NEAR(real(a.busy_compute_ps), real(b.busy_compute_ps), error);
+      EXPECT_NEAR(real(a.idle_ps), real(b.idle_ps), error);
+      EXPECT_EQ(a.peak_memory_bytes, b.peak_memory_bytes);
+      EXPECT_EQ(a.memory_at_peak, b.memory_at_peak);
     }
   }
 }

@@ -45,6 +45,22 @@ TEST(FindPlan, CandidatesAreDistinctAndAtMostTop) {
   EXPECT_NE(plan::to_json(answer->candidates[1].plan), plan::to_json(answer->candidates[2].plan));
 }
 
+TEST(FindPlan, ALongStepIsSimulatedAsFarAsItRepeats) {
+  PlanRequest request = tiny_request();
+  request.global_batch = 400'000;
+  request.space.fix_micro_batches = 200'000;
+  request.space.fix_pp = 2;
+  const auto answer = find_plan(tiny_cost(4, 4), request);
+  ASSERT_TRUE(answer.has_value()) << base::to_string(answer.error());
+  const Candidate& best = answer->candidates.front();
+  EXPECT_EQ(best.report.simulated_micro_batches, 16 * 2);
+  EXPECT_NEAR(real(best.report.step_time_ps), real(best.closed_form_ps),
+              0.01 * real(best.closed_form_ps));
+  EXPECT_EQ(
+      find_plan(tiny_cost(4, 4), tiny_request())->candidates.front().report.simulated_micro_batches,
+      0);
+}
+
 TEST(FindPlan, NothingFitsIsAnAnswerWithShortfallAndRelaxations) {
   PlanRequest request = tiny_request();
   request.space.recompute_full = false;

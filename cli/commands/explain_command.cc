@@ -42,9 +42,6 @@ Result<int> run(const Options& o, const Invocation&) {
   search::ExplainRequest request;
   TRY(request.plan, plan::load_plan(o.string("plan")));
   const Plan& plan = request.plan;
-  if (plan::is_partitioned(plan))
-    return refuse(kUnsupported, "'orrery partition' shows what each operator takes",
-                  "decisions of a plan with partitioned layers are not varied one by one");
   search::PlanRequest& problem = request.problem;
   problem.cluster = o.string_or("cluster", plan.cluster);
   problem.hosts = o.given("hosts") ? o.count("hosts") : plan.hosts;

@@ -1,7 +1,9 @@
 #include "cli/html/explain_page.h"
 
 #include "base/json.h"
+#include "cli/html/partition_picture.h"
 #include "cli/text/explain_summary.h"
+#include "cli/text/partition_words.h"
 #include "cli/text/plan_facts.h"
 #include "cli/text/show.h"
 #include "cli/text/show_explain.h"
@@ -21,6 +23,8 @@ Json explanation_page(const search::Explanation& e, const CostModel& cost) {
   }
   data["words"] = describe(plan, cost.topology().device_count());
   data["summary"] = explanation_summary(e, plans);
+  if (const plan::LayerPartition* partition = partition_of(plan))
+    data["partition"] = {{"words", partition_text(plan)}, {"svg", draw_partitions(*partition)}};
   data["prices"] = describe_origin(cost);
   data["sure"] = trust_text(e, cost);
   data["others"] = json_list(plans.rivals(), [&](const search::Comparison* other) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "cli/text/partition_words.h"
 #include "topologies/picture/svg_canvas.h"
 
 namespace orrery::cli {
@@ -14,19 +15,6 @@ using plan::Phase;
 using enum plan::Dimension;
 
 constexpr double kGridWidth = 320, kGridGap = 40, kCellHeight = 20, kTop = 40;
-
-std::string_view name_of(Dimension d) {
-  switch (d) {
-    case kBatch: return "batch";
-    case kTokens: return "tokens";
-    case kIn: return "input features";
-    case kOut: return "output features";
-    case kHeads: return "heads";
-    case kKeys: return "keys";
-    case kReplicas: return "replicas";
-  }
-  return {};
-}
 
 /// A tensor of a phase: rows and columns of its grid.
 struct Drawn {
@@ -98,24 +86,6 @@ double draw_step(topologies::Canvas& canvas, const Partition& p, Phase phase, in
 
 }  // namespace
 
-std::string words_of(const plan::Sequence& sequence) {
-  std::string words;
-  int bit = 1;
-  for (const plan::Element& e : sequence) {
-    if (!words.empty()) words += "; ";
-    if (e.k > 0)
-      words += fmt::format("bits {} to {} are {}: M, N and K in {} each, {} steps", bit,
-                           bit + e.bits() - 1, to_string(plan::Sequence{e}), 1 << e.k, 1 << e.k);
-    else if (e.split == kReplicas)
-      words += fmt::format("over id bit {} devices do the same", bit);
-    else
-      words += fmt::format("id bit {} splits {} ({}) in 2", bit, plan::letter_of(e.split),
-                           name_of(e.split));
-    bit += e.bits();
-  }
-  return words;
-}
-
 std::string draw_partitions(const std::vector<DrawnOperator>& operators) {
   topologies::Canvas canvas;
   double top = kTop;
@@ -130,6 +100,13 @@ std::string draw_partitions(const std::vector<DrawnOperator>& operators) {
     top += 30;
   }
   return canvas.document(top);
+}
+
+std::string draw_partitions(const plan::LayerPartition& partition) {
+  std::vector<DrawnOperator> drawn;
+  for (const plan::LayerOperator op : kProducts)
+    drawn.push_back({std::string(plan::partitioned_operators()[op]), partition[op]});
+  return draw_partitions(drawn);
 }
 
 }  // namespace orrery::cli

@@ -26,8 +26,16 @@ struct Span {
 template <class Use>
 void for_layers(const plan::Plan& plan, const Use& use) {
   for (const plan::Stage& stage : plan.stages) {
-    for (const plan::LayerRun& run : stage.runs) use(run.strategy, run.count);
+    for (const plan::LayerRun& run : stage.runs)
+      if (run.partition.empty()) use(run.strategy, run.count);
   }
+}
+int partitioned_layers(const plan::Plan& plan) {
+  int layers = 0;
+  for (const plan::Stage& stage : plan.stages) {
+    for (const plan::LayerRun& run : stage.runs) layers += run.partition.empty() ? 0 : run.count;
+  }
+  return layers;
 }
 
 Span span_of(const plan::Plan& plan, int LayerStrategy::*degree) {
@@ -48,7 +56,23 @@ std::string recompute_text(const plan::Plan& plan) {
 }  // namespace
 
 std::string plan_facts(const plan::Plan& plan) {
-  std::string degrees = "Tensor parallel " + span_of(plan, &LayerStrategy::tp).text();
+  const int ranks = plan.pipeline_degree();
+  const std::string turns =
+      plan.virtual_stages > 1 ? fmt::format(" of {} virtual stages each", plan.virtual_stages) : "";
+  const std::string pipeline =
+      fmt::format("{}, {} micro-batch{}",
+                  ranks == 1 ? "no pipeline" : fmt::format("{} pipeline ranks{}", ranks, turns),
+                  plan.micro_batches, plan.micro_batches == 1 ? "" : "es");
+  const int partitioned = partitioned_layers(plan);
+  std::string degrees;
+  if (partitioned > 0) {
+    degrees = fmt::format("{} layers partitioned operator by operator over {} devices", partitioned,
+                          plan.devices_per_stage());
+    if (span_of(plan, &LayerStrategy::dp).most == 0)
+      return fmt::format("{}; {}.", degrees, pipeline);
+    degrees += "; of the others: ";
+  }
+  degrees += "Tensor parallel " + span_of(plan, &LayerStrategy::tp).text();
   const auto add = [&](const char* name, int LayerStrategy::*degree) {
     const Span span = span_of(plan, degree);
     if (span.most > 1) degrees += fmt::format(", {} {}", name, span.text());
@@ -56,13 +80,7 @@ std::string plan_facts(const plan::Plan& plan) {
   add("context parallel", &LayerStrategy::cp);
   add("expert parallel", &LayerStrategy::ep);
   degrees += ", data parallel " + span_of(plan, &LayerStrategy::dp).text();
-  const int ranks = plan.pipeline_degree();
-  const std::string turns =
-      plan.virtual_stages > 1 ? fmt::format(" of {} virtual stages each", plan.virtual_stages) : "";
-  const std::string pipeline =
-      ranks == 1 ? "no pipeline" : fmt::format("{} pipeline ranks{}", ranks, turns);
-  return fmt::format("{}; {}, {} micro-batch{}; ZeRO {}; {}.", degrees, pipeline,
-                     plan.micro_batches, plan.micro_batches == 1 ? "" : "es",
+  return fmt::format("{}; {}; ZeRO {}; {}.", degrees, pipeline,
                      span_of(plan, &LayerStrategy::zero).text(), recompute_text(plan));
 }
 

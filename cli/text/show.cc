@@ -10,8 +10,8 @@
 #include "base/numbers.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "cli/text/partition_words.h"
 #include "costmodel/memory_limit.h"
-#include "plan/partition/layer_graph.h"
 #include "search/explain/simulated_plan.h"
 #include "search/proof/certificate_json.h"
 
@@ -65,9 +65,8 @@ namespace {
 /// The strategy, or a partition by its products: "partitioned qkv=K,P2x2 ... mlp_out=N,N".
 std::string run_text(const plan::LayerRun& run) {
   if (run.partition.empty()) return plan::to_string(run.strategy);
-  using enum plan::LayerOperator;
   std::string text = "partitioned";
-  for (const auto op : {kQkvProduct, kOutProjection, kMlpInProduct, kMlpOutProduct})
+  for (const plan::LayerOperator op : kProducts)
     text += fmt::format(" {}={}", plan::partitioned_operators()[op],
                         plan::to_string(run.partition[op]));
   return text;

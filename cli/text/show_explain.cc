@@ -6,6 +6,7 @@
 #include "base/numbers.h"
 #include "cli/text/explain_summary.h"
 #include "cli/text/explained_plans.h"
+#include "cli/text/partition_words.h"
 #include "cli/text/report_words.h"
 #include "cli/text/show.h"
 
@@ -23,9 +24,10 @@ class ExplanationReport {
   ExplanationReport(const Explanation& e, const CostModel& cost) : e_(e), cost_(cost), plans_(e) {}
 
   std::string text() const {
-    std::string text = describe(e_.plan.plan, cost_.topology().device_count()) + "\n" +
-                       explanation_summary(e_, plans_) + "\n" + decisions() + "\n" + plans() +
-                       "\n" + waterfall() + "\n" + limits();
+    const std::string partition = partition_text(e_.plan.plan);
+    std::string text = describe(e_.plan.plan, cost_.topology().device_count()) + "\n" + partition +
+                       (partition.empty() ? "" : "\n") + explanation_summary(e_, plans_) + "\n" +
+                       decisions() + "\n" + plans() + "\n" + waterfall() + "\n" + limits();
     if (!e_.relaxations.empty())
       text += "\nWays to make this plan fit\n" + relaxations(e_.relaxations);
     if (!e_.problem_relaxations.empty())

@@ -26,6 +26,10 @@ class Alternatives {
       : plan_(plan), space_(space), devices_(devices) {}
 
   std::vector<Alternative> list() {
+    if (plan::is_partitioned(plan_)) {  // the space is one of whole layers: the rest is undone too
+      add("layers partitioned operator by operator", "whole layers by one strategy", [](Space&) {});
+      return std::move(list_);
+    }
     tensor();
     stages();
     micro_batches();
@@ -210,6 +214,7 @@ bool allows(const Space& space, const plan::Plan& p, const model::ModelSpec& mod
       (!space.idle && p.world_size() < devices))
     return false;
   return std::ranges::all_of(runs_of(p), [&](const plan::LayerRun& run) {
+    if (!run.partition.empty()) return allows_partitions(space);
     const std::int64_t sequences = p.micro_batch_sequences() / run.strategy.dp;
     return space.fix_micro_batch.value_or(sequences) == sequences &&
            allows_layer(space, run.strategy, p.micro_batches);

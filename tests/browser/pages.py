@@ -17,6 +17,8 @@ import tempfile
 
 WIDTHS = [360, 768, 1400, 2560]
 THEMES = {"light": 1, "dark": 0}  # Chromium's preferred colour schemes
+BEFORE = ["partition", "--model", "gpt2", "--cluster", "dgx-a100", "--micro-batch", "8", "--fix", "mlp in=B,P2x2", "--out",
+          "partition.json"]
 COMMANDS = {
     "step": ["simulate", "--model", "gpt2", "--cluster", "dgx-a100", "--tp", "2", "--pp", "4", "--zero", "1", "--recompute",
              "full", "--global-batch", "64", "--html", "step.html"],
@@ -26,6 +28,7 @@ COMMANDS = {
                 "ib.bandwidth=0.5x,1x", "--tokens", "1T", "--price-per-gpu-hour", "2$", "--html", "scaling.html"],
     "plan": ["plan", "--model", "gpt2-xl", "--cluster", "dgx-a100", "--global-batch", "64", "--out", "plan.json", "--html", "plan.html"],
     "explanation": ["explain", "--plan", "plan.json", "--html", "explanation.html"],
+    "explained partition": ["explain", "--plan", "partition.json", "--html", "partition.html"],
     "choices": ["sweep", "--model", "gpt2", "--vary", "cluster=dgx-1-v100,dgx-h100", "--vary", "memory=1MiB,16GiB", "--html",
                 "choices.html"],
 }
@@ -103,6 +106,7 @@ def main() -> int:
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
+        subprocess.run([orrery, *BEFORE], cwd=root, check=True, capture_output=True)
         for name, command in COMMANDS.items():
             subprocess.run([orrery, *command], cwd=root, check=True, capture_output=True)
             page = (root / command[-1]).read_text(encoding="utf-8")

@@ -12,6 +12,12 @@ byId("facts").textContent = data.facts;
 byId("plan").textContent = data.words;
 byId("summary").textContent = data.summary;
 byId("summary").style.whiteSpace = "pre-line";
+if (data.partition) {
+  byId("partition").hidden = false;
+  byId("partition-words").textContent = data.partition.words;
+  byId("partition-words").style.whiteSpace = "pre-line";
+  byId("partition-picture").src = "data:image/svg+xml," + encodeURIComponent(data.partition.svg);
+}
 byId("origin").textContent = "Prices: " + data.prices + ".";
 const memory = data.limits.memory;
 figures([[time(ns(step)), "step time"], [size(memory.peak_bytes), "peak memory of " + size(memory.limit_bytes) + (memory.fits ? "" : ": does not fit"), !memory.fits],

@@ -124,6 +124,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Explained{"explain_json", kUniform, "explain --plan plan.json --top 2 --json"},
                     Explained{"explain_infeasible", kUniform,
                               "explain --plan plan.json --memory 20GiB --versus tp=1,pp=1,zero=0"},
+                    Explained{"explain_partition",
+                              "partition --model gpt2 --cluster dgx-a100 --micro-batch 8 "
+                              "--fused-attention --fix 'mlp in=B,P2x2'",
+                              "explain --plan plan.json"},
                     Explained{"explain_wrong_values", kUniform,
                               "explain --plan plan.json --versus tp=3x,ppp=2,dp"}),
     [](const auto& tested) { return tested.param.name; });

@@ -1,4 +1,5 @@
 #include "cli/html/partition_picture.h"
+#include "cli/text/partition_words.h"
 
 #include <gtest/gtest.h>
 

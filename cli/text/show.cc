@@ -62,14 +62,14 @@ FullestStage fullest_stage(const Plan& plan, const sim::SimReport& report, const
 
 namespace {
 
-/// The strategy, or a partition by its products: "partitioned qkv=K,P2x2 ... mlp_out=N,N".
+/// The strategy, or a partition by its products: "partitioned qkv=K,P2x2 ... mlp_out=N,N zero1".
 std::string run_text(const plan::LayerRun& run) {
   if (run.partition.empty()) return plan::to_string(run.strategy);
   std::string text = "partitioned";
   for (const plan::LayerOperator op : kProducts)
     text += fmt::format(" {}={}", plan::partitioned_operators()[op],
                         plan::to_string(run.partition[op]));
-  return text;
+  return text + plan::beyond_degrees(run.strategy);
 }
 
 std::string runs_text(const plan::Stage& stage) {

@@ -428,11 +428,11 @@ const LayerCost& LayerCosts::block(const LayerStrategy& s, const plan::LayerCont
 const LayerCost& LayerCosts::block(const plan::LayerRun& run, const plan::LayerContext& context,
                                    int first_rank, int rank_count) {
   if (run.partition.empty()) return block(run.strategy, context, first_rank, rank_count);
-  std::string name = "block";
+  std::string name = "block " + to_string(run.strategy);
   for (const plan::Sequence& sequence : run.partition) name += " " + to_string(sequence);
   return state_->partitioned(
       std::move(name), context, {first_rank, rank_count},
-      [&](const auto& c) { return plan::lower_partitioned(cost().model(), run.partition, c); });
+      [&](const auto& c) { return plan::lower_partitioned(cost().model(), run, c); });
 }
 
 LayerCosts::Floor LayerCosts::block_floor(const plan::LayerStrategy& s,

@@ -177,19 +177,21 @@ UnitState Builder::unit(const std::string& name, Parameters parameters,
 }
 
 UnitState Builder::unit(const std::string& name, Parameters parameters, const Sequence& partition,
-                        std::uint32_t summed) {
+                        std::uint32_t summed, const LayerStrategy& run) {
   ParameterUnit u;
-  u.name = prefix() + name + " [partition " + to_string(partition) + "]";
+  u.name =
+      fmt::format("{}{} [partition {}{}]", prefix(), name, to_string(partition), sharding_tag(run));
   if (const auto found = units_.find(u.name); found != units_.end()) return found->second;
   for (Parameter& p : parameters) {
     p.offset = u.elements;
     u.elements += elements_of(p);
   }
   u.parameters = std::move(parameters);
-  u.padded = u.elements;
   u.partition = partition;
   u.data_group = u.shard_group = group(Group::of_bits("data", summed));
-  u.strategy = {.dp = program_.groups[u.data_group].size};
+  const int owners = program_.groups[u.data_group].size;
+  u.strategy = {.dp = owners, .zero = run.zero, .grad_reduce = run.grad_reduce};
+  u.padded = run.zero == 0 ? u.elements : (u.elements + owners - 1) / owners * owners;
   u.replica_group = group("replica", 1, 1);
   u.tensor_group = group("tensor", 1, 1);
   return add_unit(std::move(u), Scope::kLayer);
@@ -353,10 +355,13 @@ Op gather_op(Builder& b, const UnitUse& use, BufferRef gathered) {
 
 Ops gather_ops(Builder& b, const UnitUses& units, const Ops& users) {
   Ops ops;
+  const auto uses = [](const Op& op, const BufferRef& weights) {
+    return op.weights == weights || std::ranges::find(op.reads, weights) != op.reads.end();
+  };
   for (const UnitUse& u : units) {
     if (!u.gathered || u.sliced) continue;
     for (const BufferRef& gathered : {u.weights_forward, u.weights_backward}) {
-      if (std::ranges::find(users, gathered, &Op::weights) == users.end()) continue;
+      if (std::ranges::none_of(users, [&](const Op& op) { return uses(op, gathered); })) continue;
       Op op = gather_op(b, u, gathered);
       if (ops.empty()) op.acquire = b.gather_pool();
       ops.push_back(std::move(op));

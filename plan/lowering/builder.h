@@ -197,9 +197,9 @@ class Builder {
   UnitState unit(const std::string& name, Parameters parameters, const LayerStrategy& strategy,
                  Scope scope);
   /// Of an operator partitioned by a sequence, per layer: gradients are sums over the devices that
-  /// differ in `summed` id bits.
+  /// differ in `summed` id bits, and states are sharded over them as `run` says of its layer.
   UnitState unit(const std::string& name, Parameters parameters, const Sequence& partition,
-                 std::uint32_t summed);
+                 std::uint32_t summed, const LayerStrategy& run);
   UnitUse use(const UnitState& state, const std::string& user);
 
   TemplateId add(std::string name, Ops ops);
@@ -276,5 +276,7 @@ std::int64_t elements_of(const Parameter& p);
 
 /// What tells templates apart: "tp2 dp4 z3 full".
 std::string strategy_tag(const LayerStrategy& s);
+/// Of a partitioned layer: " z3 mb full", nothing of what is plain.
+std::string sharding_tag(const LayerStrategy& s);
 
 }  // namespace orrery::plan

@@ -49,6 +49,14 @@ std::string Layout::tag() const {
          std::to_string(dp) + (sequence_parallel ? " sp" : "");
 }
 
+std::string sharding_tag(const LayerStrategy& s) {
+  std::string tag;
+  if (s.zero > 0) tag += fmt::format(" z{}", s.zero);
+  if (s.grad_reduce == GradReduce::kMicroBatch) tag += " mb";
+  if (s.grad_reduce == GradReduce::kEnd) tag += " end";
+  return tag;
+}
+
 std::string strategy_tag(const LayerStrategy& s) {
   std::string tag = Layout(s).tag();
   const auto add = [&](std::string_view word, auto... number) {

@@ -121,9 +121,8 @@ class Assembler {
     const bool reads_companion =
         has_kinds() && program_.spec.runs[as_index(kind)].shape.cross_attention;
     if (!block.run.partition.empty())
-      return templates("block[" + partition_tag(block.run.partition) + "]", kind,
-                       block.layout_number,
-                       [&] { return partition_pair(b_, block.run.partition); });
+      return templates("block[" + partition_tag(block.run) + "]", kind, block.layout_number,
+                       [&] { return partition_pair(b_, block.run); });
     return templates(kind_name(kind) + "block[" + strategy_tag(block.run.strategy) +
                          (reads_companion ? companion_tag(block.layout_number) : "") + "]",
                      kind, block.layout_number, [&] { return block_pair(b_, block.run.strategy); });

@@ -60,7 +60,7 @@ struct LayerContext {
 };
 LayerTemplates lower_block(const model::ModelSpec& model, const LayerStrategy& strategy,
                            const LayerContext& context);
-LayerTemplates lower_partitioned(const model::ModelSpec& model, const LayerPartition& partition,
+LayerTemplates lower_partitioned(const model::ModelSpec& model, const LayerRun& run,
                                  const LayerContext& context);
 /// The part that depends on weights alone: gathers, sync, zero_gradient, update and the persistent
 /// state are those of lower_block; forward and backward only read the weights.

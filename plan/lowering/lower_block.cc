@@ -83,11 +83,8 @@ class Block : TensorPart {
       return false;
     };
     freeze(b_, r_);
-    insert_replays(f_, r_, replay, [&](const BufferRef& w) {
-      const UnitUse& u = *std::ranges::find_if(
-          units_.all, [&w](const UnitUse& x) { return x.weights_forward == w; });
-      return u.sliced ? w : u.weights_backward;  // a slice is gathered for each of its uses
-    });
+    insert_replays(f_, r_, replay,
+                   [&](const BufferRef& w) { return backward_weights(units_.all, w); });
     if (m_.post_norm) redirect_replayed_output();
     gather_slices(b_, units_.all, f_);
     gather_slices(b_, units_.all, r_);

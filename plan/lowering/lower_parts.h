@@ -382,6 +382,8 @@ LayerTemplates add_templates(Builder& b, const std::string& name, LayerPair pair
 void append(Ops& to, Ops from);
 /// Zeroing of the gradient parts of units, before a backward.
 void zero_parts(Builder& b, const UnitUses& units, Ops& ops);
+/// What the backward reads in place of a forward's weights; of other buffers, themselves.
+BufferRef backward_weights(const UnitUses& units, const BufferRef& forward);
 /// Places the frees of a pair; persistent buffers, gradient parts and what `keep` claims stay.
 void place_frees(Builder& b, LayerPair& pair, const std::function<bool(const BufferRef&)>& keep);
 

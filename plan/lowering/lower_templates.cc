@@ -15,6 +15,12 @@ void zero_parts(Builder& b, const UnitUses& units, Ops& ops) {
   ops.insert(ops.begin(), zero.begin(), zero.end());
 }
 
+BufferRef backward_weights(const UnitUses& units, const BufferRef& forward) {
+  const auto unit = std::ranges::find(units, forward, &UnitUse::weights_forward);
+  // a slice is gathered for each of its uses
+  return unit == units.end() || unit->sliced ? forward : unit->weights_backward;
+}
+
 void place_frees(Builder& b, LayerPair& pair, const std::function<bool(const BufferRef&)>& keep) {
   place_frees(pair.forward, pair.backward, [&](const BufferRef& r) {
     const auto is_part = [&r](const UnitUse& u) { return u.parts && r == u.gradient; };
@@ -82,10 +88,9 @@ LayerTemplates lower_block(const ModelSpec& model, const LayerStrategy& strategy
   return lower_alone("block", model, context, [&](Builder& b) { return block_pair(b, strategy); });
 }
 
-LayerTemplates lower_partitioned(const ModelSpec& model, const LayerPartition& partition,
+LayerTemplates lower_partitioned(const ModelSpec& model, const LayerRun& run,
                                  const LayerContext& context) {
-  return lower_alone("block", model, context,
-                     [&](Builder& b) { return partition_pair(b, partition); });
+  return lower_alone("block", model, context, [&](Builder& b) { return partition_pair(b, run); });
 }
 
 namespace {

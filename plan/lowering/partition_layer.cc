@@ -33,10 +33,38 @@ Parameters parameters_of(const ModelSpec& m, const std::vector<const char*>& nam
 /// x, a and x' lie as the layer's stream does, y and c as the middle one.
 class PartitionedLayer {
  public:
-  PartitionedLayer(Builder& b, const LayerPartition& partition)
+  PartitionedLayer(Builder& b, const LayerRun& run) : PartitionedLayer(b, run, run.partition) {}
+
+  LayerPair build() {
+    const Layout l(run_);
+    x_ = stream_at(b_.stream(l, 0));
+    x_next_ = stream_at(b_.stream(l, 1));
+    dx_ = stream_at(b_.stream_gradient(l, 0));
+    dx_next_ = stream_at(b_.stream_gradient(l, 1));
+    forward();
+    backward();
+    UnitUses units;
+    for (const PartitionedProduct* p : {&qkv_, &projection_, &mlp_in_, &mlp_out_})
+      units.push_back(p->use());
+    for (const PartitionedVectors* v : vectors())
+      if (!v->empty()) units.push_back(v->use());
+    if (run_.strategy.recompute == Recompute::kFull)
+      insert_replays(
+          f_, r_, [](const Op&) { return true; },
+          [&](const BufferRef& w) { return backward_weights(units, w); });
+    zero_parts(b_, units, r_);
+    LayerPair pair{std::move(f_), std::move(r_), std::move(units)};
+    place_frees(b_, pair,
+                [&](const BufferRef& r) { return r == x_next_.buffer || r == dx_.buffer; });
+    return pair;
+  }
+
+ private:
+  PartitionedLayer(Builder& b, const LayerRun& run, const LayerPartition& partition)
       : b_(b),
         m_(b.model()),
-        grid_(b, Partition(partition.front()).bits()),
+        run_(run),
+        grid_(b, Partition(partition.front()).bits(), run.strategy),
         stream_(partition[kStreamIn]),
         middle_(partition[kStreamMiddle]),
         activation_(partition[kActivationOf]),
@@ -69,24 +97,6 @@ class PartitionedLayer {
         norm1_(grid_, "norm1", stream_, stream_vectors_),
         norm2_(grid_, "norm2", middle_, middle_vectors_) {}
 
-  LayerPair build(const Layout& l) {
-    x_ = stream_at(b_.stream(l, 0));
-    x_next_ = stream_at(b_.stream(l, 1));
-    dx_ = stream_at(b_.stream_gradient(l, 0));
-    dx_next_ = stream_at(b_.stream_gradient(l, 1));
-    forward();
-    backward();
-    LayerPair pair{std::move(f_), std::move(r_), {}};
-    for (const PartitionedProduct* p : {&qkv_, &projection_, &mlp_in_, &mlp_out_})
-      pair.units.push_back(p->use());
-    for (const PartitionedVectors* v : vectors())
-      if (!v->empty()) pair.units.push_back(v->use());
-    place_frees(b_, pair,
-                [&](const BufferRef& r) { return r == x_next_.buffer || r == dx_.buffer; });
-    return pair;
-  }
-
- private:
   std::array<PartitionedVectors*, 4> vectors() {
     return {&stream_vectors_, &middle_vectors_, &qkv_bias_, &mlp_bias_};
   }
@@ -227,6 +237,7 @@ class PartitionedLayer {
 
   Builder& b_;
   const ModelSpec& m_;
+  const LayerRun& run_;
   DeviceGrid grid_;
   Partition stream_, middle_, activation_;
   PartitionedAttention attention_;
@@ -239,16 +250,15 @@ class PartitionedLayer {
 
 }  // namespace
 
-std::string partition_tag(const LayerPartition& partition) {
+std::string partition_tag(const LayerRun& run) {
   std::string tag = "partition";
-  for (const Sequence& s : partition) tag += " " + to_string(s);
-  return tag;
+  for (const Sequence& s : run.partition) tag += " " + to_string(s);
+  return tag + sharding_tag(run.strategy) +
+         (run.strategy.recompute == Recompute::kNone ? "" : " recomputed");
 }
 
-LayerPair partition_pair(Builder& b, const LayerPartition& partition) {
-  const LayerRun run{.strategy = {.dp = 1 << Partition(partition.front()).bits()},
-                     .partition = partition};
-  return PartitionedLayer(b, partition).build(Layout(run));
+LayerPair partition_pair(Builder& b, const LayerRun& run) {
+  return PartitionedLayer(b, run).build();
 }
 
 Op redistributed_stream(Builder& b, const char* name, const Layout& from, const Layout& to,

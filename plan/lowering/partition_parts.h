@@ -22,7 +22,10 @@
 /// are copies of them wherever devices share a slice. A skewed primitive has other features on its
 /// devices: copies go there along the rows, and their gradients back.
 ///
-/// Attention's scores are kept whole, as in the paper: no flash kernel, no recomputation.
+/// Devices that differ in the id bits of a sum of gradients hold the same block: ZeRO shards its
+/// states over them, as over a data group elsewhere. A layer that runs again does so as a whole.
+///
+/// Attention's scores are kept whole, as in the paper, but where attention is one operation.
 #include "plan/lowering/lower_parts.h"
 #include "plan/partition/layer_graph.h"
 
@@ -38,9 +41,15 @@ struct PlacedTensor {
 /// What the parts of a partitioned layer share.
 class DeviceGrid {
  public:
-  explicit DeviceGrid(Builder& b, int bits) : b_(b), bits_(bits) {}
+  explicit DeviceGrid(Builder& b, int bits, const LayerStrategy& run = {})
+      : b_(b), bits_(bits), run_(run) {}
   Builder& builder() const { return b_; }
   int bits() const { return bits_; }
+  /// Parameters whose gradients are sums over `summed` id bits.
+  UnitUse unit(const std::string& name, const Parameters& parameters, const Sequence& partition,
+               std::uint32_t summed) const {
+    return b_.use(b_.unit(name, parameters, partition, summed, run_), "block");
+  }
 
   /// A block of a tensor of the compute type, by name and the operator that wants it so.
   PlacedTensor tensor(const std::string& name, const std::string& of, const Layout64& layout,
@@ -78,6 +87,7 @@ class DeviceGrid {
  private:
   Builder& b_;
   int bits_;
+  LayerStrategy run_;  // of the layer
 };
 
 /// A matrix product of a layer.
@@ -218,9 +228,9 @@ class PartitionedAttention {
 };
 
 /// A layer under a partition. @pre partition_faults() of its plan has none.
-LayerPair partition_pair(Builder& b, const LayerPartition& partition);
+LayerPair partition_pair(Builder& b, const LayerRun& run);
 /// "block[partition ...]": tells templates apart.
-std::string partition_tag(const LayerPartition& partition);
+std::string partition_tag(const LayerRun& run);
 /// The residual stream from one layout to another, one of them a partitioned layer's.
 Op redistributed_stream(Builder& b, const char* name, const Layout& from, const Layout& to,
                         BufferRef in, BufferRef out);

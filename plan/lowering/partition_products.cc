@@ -160,9 +160,8 @@ PartitionedProduct::PartitionedProduct(const DeviceGrid& grid, ProductSpec spec,
     p.quantised = false;
     p.uses = p_.steps();
   }
-  use_ = b_.use(
-      b_.unit(spec_.name, spec_.weights, sequence, p_.split_mask(kBatch) | p_.split_mask(kTokens)),
-      "block");
+  use_ = grid_.unit(spec_.name, spec_.weights, sequence,
+                    p_.split_mask(kBatch) | p_.split_mask(kTokens));
 }
 
 BufferRef PartitionedProduct::travelling(Operand operand, Phase phase, int step) const {
@@ -310,9 +309,8 @@ PartitionedVectors::PartitionedVectors(const DeviceGrid& grid, std::string name,
     parameter.local_shape = {parameter.shape[0] / p.slices(kOut)};
     parameter.quantised = false;
   }
-  use_ = b_.use(b_.unit(name_, parameters_, home.sequence(),
-                        p.split_mask(kBatch) | p.split_mask(kTokens) | p.row_mask()),
-                "block");
+  use_ = grid_.unit(name_, parameters_, home.sequence(),
+                    p.split_mask(kBatch) | p.split_mask(kTokens) | p.row_mask());
   weights_ = use_.weights_forward;
   gradients_ = use_.gradient;
   // Along a row of a primitive every slice of features is once.
@@ -335,7 +333,11 @@ PartitionedVectors::PartitionedVectors(const DeviceGrid& grid, std::string name,
 }
 
 void PartitionedVectors::begin(Phase phase, Ops& ops) {
-  if (senders_.empty()) return;
+  const BufferRef& own = phase == kF ? use_.weights_forward : use_.weights_backward;
+  if (senders_.empty()) {
+    weights_ = own;
+    return;
+  }
   const ParameterUnit& unit = b_.unit(use_);
   const auto copy = [&](const char* what, BufferCategory category, model::DType dtype) {
     return BufferRef{
@@ -346,7 +348,7 @@ void PartitionedVectors::begin(Phase phase, Ops& ops) {
                    .unit = use_.state.unit})};
   };
   weights_ = copy("copies", BufferCategory::kCommunication, b_.dtype());
-  ops.push_back(grid_.shift(name_, bits_, senders_, use_.weights_forward, weights_));
+  ops.push_back(grid_.shift(name_, bits_, senders_, own, weights_));
   if (phase == kF) return;
   gradients_ = copy("gradient part", BufferCategory::kGradient, kFloat32);
   ops.push_back(zeroed(b_, "zero(gradient part)", gradients_));

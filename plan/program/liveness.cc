@@ -41,11 +41,13 @@ class Replayer {
     for (const Op& f : forward_) {
       if (!makes(f, r)) continue;
       for (const BufferRef& in : f.reads) need(in);
+      if (f.weights) need(*f.weights);  // copies that travel
       for (const BufferRef& w : f.writes)
         if (!contains(made_, w)) made_.push_back(w);
       Op copy = f;
       copy.recomputed = true;
       if (copy.weights) copy.weights = weights_(*copy.weights);
+      for (BufferRef& in : copy.reads) in = weights_(in);
       out_.push_back(std::move(copy));
     }
   }

@@ -9,7 +9,8 @@ namespace orrery::plan {
 /// Inserts into `backward` copies of those forward operations that `replay` accepts and that the
 /// backward needs: each just before the first operation that reads what it makes, with everything
 /// it needs in turn (an operation whose result nobody reads again is never replayed). `weights`
-/// maps a forward operation's weights to those gathered for the backward.
+/// maps what a forward operation reads to what the backward has in its place: weights to those
+/// gathered for it, all else to itself.
 void insert_replays(const std::vector<Op>& forward, std::vector<Op>& backward,
                     const std::function<bool(const Op&)>& replay,
                     const std::function<BufferRef(const BufferRef&)>& weights);

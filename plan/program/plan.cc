@@ -31,13 +31,8 @@ std::string_view to_string(GradReduce g) {
   return base::EnumNames<GradReduce::kEnd>("step", "micro_batch", "end")[g];
 }
 
-std::string to_string(const LayerStrategy& s) {
-  std::string text = fmt::format("tp{}", s.tp);
-  if (s.strided) text += " strided";
-  if (s.cp > 1) text += fmt::format(" cp{} {}", s.cp, to_string(s.context));
-  text += fmt::format(" dp{}", s.dp);
-  if (s.ep > 1) text += fmt::format(" ep{}", s.ep);
-  if (s.folded) text += " folded";
+std::string beyond_degrees(const LayerStrategy& s) {
+  std::string text;
   if (s.zero > 0) text += fmt::format(" zero{}", s.zero);
   if (s.shard > 0) text += fmt::format(" shard{}", s.shard);
   if (s.operators != ShardedOperators::kAll)
@@ -49,6 +44,16 @@ std::string to_string(const LayerStrategy& s) {
   if (s.grad_reduce != GradReduce::kStep)
     text.append(" grad_reduce=").append(to_string(s.grad_reduce));
   return text;
+}
+
+std::string to_string(const LayerStrategy& s) {
+  std::string text = fmt::format("tp{}", s.tp);
+  if (s.strided) text += " strided";
+  if (s.cp > 1) text += fmt::format(" cp{} {}", s.cp, to_string(s.context));
+  text += fmt::format(" dp{}", s.dp);
+  if (s.ep > 1) text += fmt::format(" ep{}", s.ep);
+  if (s.folded) text += " folded";
+  return text + beyond_degrees(s);
 }
 
 int Stage::layers() const {

@@ -85,6 +85,8 @@ struct LayerStrategy {
 };
 /// "tp2 dp4 zero3 sp recompute=full", the notation used in tables and messages.
 std::string to_string(const LayerStrategy& s);
+/// What of it stands behind the degrees: " zero3 sp recompute=full"; empty: all plain.
+std::string beyond_degrees(const LayerStrategy& s);
 std::string_view to_string(Schedule s);
 std::string_view to_string(Recompute r);
 std::string_view to_string(ContextKind c);
@@ -97,7 +99,9 @@ std::string_view to_string(GradReduce g);
 using LayerPartition = std::vector<Sequence>;
 
 /// Layers [first, first + count) of the block stack with one strategy, or, where `partition` is not
-/// empty, with that in place of it: strategy then is dp alone, over all ranks of the stage.
+/// empty, with that in place of its degrees: strategy then is dp over all ranks of the stage, how
+/// the states of each parameter are sharded over the devices that hold the same block of it, when
+/// these sum its gradients, and recomputation of nothing or of the whole layer.
 struct LayerRun {
   int count = 0;
   LayerStrategy strategy;

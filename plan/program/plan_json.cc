@@ -41,6 +41,13 @@ Json partition_json(const LayerPartition& partition) {
   return json;
 }
 
+/// Beside a partition: all that a strategy may say there.
+Json sharding_json(const LayerStrategy& s) {
+  return {{"zero", s.zero},
+          {"recompute", to_string(s.recompute)},
+          {"grad_reduce", to_string(s.grad_reduce)}};
+}
+
 int read_degree(base::Reader& r, std::string_view key) {
   return as_int(r.required_int(key, {1, kMaxWorldSize}));
 }
@@ -71,6 +78,16 @@ LayerStrategy read_strategy(const base::Node& node, std::string what, base::Erro
   return s;
 }
 
+LayerStrategy read_sharding(const base::Node& node, std::string what, base::ErrorSink& sink) {
+  base::Reader r(node, std::move(what), sink);
+  LayerStrategy s;
+  s.zero = as_int(r.required_int("zero", {0, 3}));
+  s.recompute = r.required_enum("recompute", names_up_to(Recompute::kFull));
+  s.grad_reduce = r.required_enum("grad_reduce", names_up_to(GradReduce::kEnd));
+  r.finish();
+  return s;
+}
+
 LayerPartition read_partition(const base::Node& node, std::size_t stage, base::ErrorSink& sink) {
   base::Reader r(node, fmt::format("partition in stage {}", stage), sink);
   LayerPartition partition;
@@ -95,11 +112,15 @@ Stage read_stage(const base::Node& node, std::size_t index, base::ErrorSink& sin
     base::Reader run(item, fmt::format("run {} of stage {}", stage.runs.size(), index), sink);
     LayerRun layer_run;
     layer_run.count = read_degree(run, "count");
-    if (const auto partition = run.optional_object("partition"))
+    if (const auto partition = run.optional_object("partition")) {
       layer_run.partition = read_partition(*partition, index, sink);
-    else
+      if (const auto sharding = run.optional_object("sharding"))
+        layer_run.strategy =
+            read_sharding(*sharding, fmt::format("sharding in stage {}", index), sink);
+    } else {
       layer_run.strategy = read_strategy(run.required_object("strategy"),
                                          fmt::format("strategy in stage {}", index), sink);
+    }
     run.finish();
     stage.runs.push_back(layer_run);
     layers += layer_run.count;
@@ -128,10 +149,12 @@ Json to_json(const Plan& plan) {
     Json runs = Json::array();
     for (const LayerRun& run : stage.runs) {
       Json one = {{"count", run.count}};
-      if (run.partition.empty())
+      if (run.partition.empty()) {
         one["strategy"] = strategy_json(run.strategy);
-      else
+      } else {
         one["partition"] = partition_json(run.partition);
+        one["sharding"] = sharding_json(run.strategy);
+      }
       runs.push_back(std::move(one));
     }
     stages.push_back({{"runs", std::move(runs)}});
@@ -186,7 +209,7 @@ base::Result<Plan> read_plan(const base::Node& root) {
   }
   for (Stage& stage : p.stages)
     for (LayerRun& run : stage.runs)
-      if (!run.partition.empty()) run.strategy = {.dp = p.vocabulary.ranks()};
+      if (!run.partition.empty()) run.strategy.dp = p.vocabulary.ranks();
   if (sink.ok() && p.stages.empty())
     r.error("stages", base::ErrorCode::kOutOfRange, "a plan has at least one stage");
   r.finish();

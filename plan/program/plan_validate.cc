@@ -105,6 +105,16 @@ class PlanValidator {
   /// More would only lengthen the Program: products get too small to be worth a gather long before.
   static constexpr int kMaxSlices = 64, kMaxPieces = 64;
 
+  void check_zero(const std::string& field, const LayerStrategy& s) {
+    check_range(field + ".zero", s.zero, 0, 3);
+    if (s.grad_reduce == GradReduce::kMicroBatch && s.zero < 2) {
+      fault(kInconsistent,
+            "gradients that are not sharded are reduced once per step: use zero 2 or 3, or "
+            "grad_reduce step",
+            "{}.grad_reduce is micro_batch with zero = {}", field, s.zero);
+    }
+  }
+
   /// Ranges and what holds for vocabulary and layers alike.
   void check_strategy(const std::string& field, const LayerStrategy& s) {
     for (const auto& [name, degree] : {std::pair{".tp", s.tp},
@@ -114,14 +124,8 @@ class PlanValidator {
                                        {".slices", s.slices}})
       check_range(field + name, degree, 1, kMaxWorldSize);
     check_range(field + ".tensor_pieces", s.tensor_pieces, 1, kMaxPieces);
-    check_range(field + ".zero", s.zero, 0, 3);
+    check_zero(field, s);
     if (s.tp >= 1 && s.cp >= 1 && s.dp >= 1) check_sharding(field, s);
-    if (s.grad_reduce == GradReduce::kMicroBatch && s.zero < 2) {
-      fault(kInconsistent,
-            "gradients that are not sharded are reduced once per step: use zero 2 or 3, or "
-            "grad_reduce step",
-            "{}.grad_reduce is micro_batch with zero = {}", field, s.zero);
-    }
     if (s.tensor_pieces > 1) check_pieces(field, s);
     if (s.dp >= 1 && micro_batch_sequences_ > 0) {
       must_divide(field + ".dp", s.dp, micro_batch_sequences_, "sequences of a micro-batch");
@@ -293,9 +297,17 @@ class PlanValidator {
     if (!faults_.empty()) return;
     if (model_.frozen())
       fault(kUnsupported, "use a strategy", "{} has a partition, with low-rank adapters", field);
-    if (run.strategy != LayerStrategy{.dp = plan_.devices_per_stage()})
-      fault(kInconsistent, "a partition stands in place of a strategy",
-            "{} has a partition, and the strategy {}", field, to_string(run.strategy));
+    const LayerStrategy& s = run.strategy;
+    if (s != LayerStrategy{.dp = plan_.devices_per_stage(),
+                           .zero = s.zero,
+                           .recompute = s.recompute,
+                           .grad_reduce = s.grad_reduce})
+      fault(kInconsistent, "a partition stands in place of degrees",
+            "{} has a partition, and the strategy {}", field, to_string(s));
+    if (s.recompute != Recompute::kNone && s.recompute != Recompute::kFull)
+      fault(kUnsupported, "use 'none' or 'full'", "{} has a partition, and recomputation '{}'",
+            field, to_string(s.recompute));
+    check_zero(field + ".sharding", s);
     base::Diagnostics more = partition_faults(plan_, run, field, model_);
     faults_.insert(faults_.end(), more.begin(), more.end());
   }

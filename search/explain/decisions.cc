@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/numbers.h"
+#include "search/space/decision_tree.h"
 
 namespace orrery::search {
 namespace {
@@ -214,7 +215,12 @@ bool allows(const Space& space, const plan::Plan& p, const model::ModelSpec& mod
       (!space.idle && p.world_size() < devices))
     return false;
   return std::ranges::all_of(runs_of(p), [&](const plan::LayerRun& run) {
-    if (!run.partition.empty()) return allows_partitions(space);
+    if (!run.partition.empty()) {
+      plan::LayerStrategy sharding = run.strategy;
+      sharding.dp = 1;
+      return allows_partitions(space) &&
+             std::ranges::count(partition_shardings(space, p.micro_batches), sharding) > 0;
+    }
     const std::int64_t sequences = p.micro_batch_sequences() / run.strategy.dp;
     return space.fix_micro_batch.value_or(sequences) == sequences &&
            allows_layer(space, run.strategy, p.micro_batches);

@@ -7,6 +7,7 @@
 #include "base/numbers.h"
 #include "search/loop/families.h"
 #include "search/partition/partition_search.h"
+#include "search/space/decision_tree.h"
 
 namespace orrery::search {
 namespace {
@@ -64,7 +65,7 @@ class Partitions {
             .layers = as_int(most_layers(p)),
             .skews = 1,
             .fused_attention = true,
-            .micro_batches = p.micro_batches};
+            .step = {.micro_batches = p.micro_batches}};
   }
   void prune(const Family& f, std::string why, Reason reason = Reason::kBeaten) {
     out_.pruned.push_back({family_name(f.problem) + " spatial-temporal", std::move(why), reason});
@@ -95,31 +96,64 @@ class Partitions {
     return all;
   }
 
+  /// Layers that keep all activations, and such that run again where these do not fit as they are.
   void search(const Family& f) {
+    const std::vector<plan::LayerStrategy> all =
+        partition_shardings(request_.space, f.problem.micro_batches);
+    bool fits = false;
+    for (const plan::Recompute recompute : {plan::Recompute::kNone, plan::Recompute::kFull}) {
+      std::vector<plan::LayerStrategy> shardings;
+      std::ranges::copy_if(all, std::back_inserter(shardings),
+                           [&](const auto& s) { return s.recompute == recompute; });
+      if (shardings.empty()) continue;
+      const Tried tried = search(f, shardings);
+      if (tried == Tried::kEnds || tried == Tried::kFitsAtOnce) return;
+      fits = fits || tried == Tried::kFits;
+    }
+    if (!fits) prune(f, "no partition that was tried fits");
+  }
+
+  enum class Tried : std::uint8_t { kFitsAtOnce, kFits, kNothingFits, kEnds };
+  /// With shardings that differ in zero and in when gradients are reduced.
+  Tried search(const Family& f, const std::vector<plan::LayerStrategy>& shardings) {
     double weight = 0;  // of a layer's time by its memory
     for (const double share : kMemoryWeights) {
       const std::int64_t ticks = kSearchTicksOf[as_index(f.bits())];
-      if (ticks_ + ticks > kPartitionTicks)
-        return prune(f, "the limit of effort came first", Reason::kUnsupported);
+      if (ticks_ + ticks > kPartitionTicks) {
+        prune(f, "the limit of effort came first", Reason::kUnsupported);
+        return Tried::kEnds;
+      }
       ticks_ += ticks;
       PartitionRequest request = request_of(f.problem);
       request.memory_weight = share * weight;
+      request.step.recomputes = shardings.front().recompute == plan::Recompute::kFull;
+      request.step.zero = priced_zero(shardings);
       const auto search = PartitionSearch::make(cost_, request);
-      if (!search) return prune(f, search.error().front().message, Reason::kUnsupported);
+      if (!search) {
+        prune(f, search.error().front().message, Reason::kUnsupported);
+        return Tried::kEnds;
+      }
       const PartitionAnswer answer = search->best();
       weight = real(answer.time_ps) / real(answer.memory_bytes);
-      if (add_plans(f, answer)) return;
+      if (add_plans(f, answer, shardings)) return share == 0 ? Tried::kFitsAtOnce : Tried::kFits;
     }
-    prune(f, "no partition that was tried fits", Reason::kBeaten);
+    return Tried::kNothingFits;
+  }
+  /// Zero 1 and 2 cost no time over none; zero 3 does.
+  static int priced_zero(const std::vector<plan::LayerStrategy>& shardings) {
+    int zero = shardings.front().zero;
+    for (const plan::LayerStrategy& s : shardings)
+      if (s.zero < 3) zero = std::max(zero, s.zero);
+    return zero;
   }
 
   /// Runs of `count` layers, those of which there are most left out first.
   static std::vector<plan::LayerRun> runs_of(const PartitionAnswer& answer, int count,
-                                             int devices) {
+                                             const plan::LayerStrategy& strategy) {
     std::vector<plan::LayerRun> runs;
     int sum = 0;
     for (const LayerChoice& layer : answer.layers) {
-      plan::LayerRun run{.count = layer.count, .strategy = {.dp = devices}};
+      plan::LayerRun run{.count = layer.count, .strategy = strategy};
       for (std::size_t i = 0; i < plan::partitioned_operators().size(); ++i)
         run.partition.push_back(layer.operators[i].sequence);
       sum += run.count;
@@ -143,8 +177,20 @@ class Partitions {
     return all;
   }
 
+  plan::Plan plan_of(const PlanProblem& problem, int chunks, const PartitionAnswer& answer,
+                     plan::LayerStrategy sharding) {
+    sharding.dp = problem.devices;
+    plan::Plan plan = stages_.frame(problem);
+    plan.cluster = request_.cluster;
+    plan.virtual_stages = chunks;
+    for (const int count : plan::stage_layers(layers(), problem.stages, chunks))
+      plan.stages.push_back({runs_of(answer, count, sharding)});
+    return plan;
+  }
+
   /// True: some plan fits.
-  bool add_plans(const Family& f, const PartitionAnswer& answer) {
+  bool add_plans(const Family& f, const PartitionAnswer& answer,
+                 const std::vector<plan::LayerStrategy>& shardings) {
     fastest_ps_ = kForbidden;
     const std::size_t before = out_.found.size();
     for (const auto& [schedule, chunks] : orders(f.problem)) {
@@ -152,15 +198,12 @@ class Partitions {
       problem.schedule = schedule;
       std::optional<Finalist> best;
       const auto leaves = stages_.vocabulary_of(problem.devices, problem.micro_batches).leaves;
-      for (const plan::LayerStrategy& vocabulary : leaves) {
-        problem.vocabulary = vocabulary;
-        plan::Plan plan = stages_.frame(problem);
-        plan.cluster = request_.cluster;
-        plan.virtual_stages = chunks;
-        for (const int count : plan::stage_layers(layers(), problem.stages, chunks))
-          plan.stages.push_back({runs_of(answer, count, problem.devices)});
-        if (!plan::validate(plan, cost_.model()).empty()) continue;
-        price(problem, std::move(plan), best);
+      for (const plan::LayerStrategy& sharding : shardings) {
+        for (const plan::LayerStrategy& vocabulary : leaves) {
+          problem.vocabulary = vocabulary;
+          plan::Plan plan = plan_of(problem, chunks, answer, sharding);
+          if (plan::validate(plan, cost_.model()).empty()) price(problem, std::move(plan), best);
+        }
       }
       if (best) out_.found.push_back(std::move(*best));
     }

@@ -10,10 +10,11 @@
 /// with c what a layer computes at least on d devices (PartitionSearch::least_compute_ps), and w
 /// layers of a stage: of one of up to kMostChunks virtual stages where p divides m. Families whose
 /// bound cannot win are cut; of the others, least bound first, the fastest partition of a layer is
-/// found (search/partition), with a weight of memory where the plan does not fit without, then the
-/// vocabulary's strategy, and the simulator decides (candidates.h). What a layer takes beside
-/// others is partition_prices.h's word: that of all partitions the one given is the fastest in
-/// simulation is not proved.
+/// found (search/partition), with a weight of memory where the plan does not fit without, then what
+/// ZeRO shards and the vocabulary's strategy, and the simulator decides (candidates.h). Where no
+/// plan fits without that weight, layers that run again are looked at, too. What a layer takes
+/// beside others is partition_prices.h's word: that of all partitions the one given is the fastest
+/// in simulation is not proved.
 #include <cstdint>
 #include <optional>
 #include <vector>

@@ -29,8 +29,8 @@ std::string placement_of(const plan::Partition& p) {
 }  // namespace
 
 PartitionPrices::PartitionPrices(const costmodel::CostModel& cost, plan::LayerGraph graph, int bits,
-                                 std::int64_t micro_batches)
-    : cost_(cost), graph_(std::move(graph)), bits_(bits), micro_batches_(micro_batches) {
+                                 const PartitionStep& step)
+    : cost_(cost), graph_(std::move(graph)), bits_(bits), step_(step) {
   const auto per_host = as_int(cost.topology().devices_per_host());
   const int devices = 1 << bits;
   ORRERY_CHECK(per_host >= devices || std::has_single_bit(as_u32(per_host)), "{} devices a host",
@@ -39,7 +39,7 @@ PartitionPrices::PartitionPrices(const costmodel::CostModel& cost, plan::LayerGr
   if (per_host >= devices) host_bits_ = bits;
   const model::Precision precision = cost.options().precision;
   element_bytes_ = model::bytes_of(model::compute_dtype(precision), 1);
-  state_bytes_ = precision == model::Precision::kFloat32 ? 16 : 18;
+  optimizer_bytes_ = precision == model::Precision::kFloat32 ? 8 : 12;  // moments, master
   gradient_element_ = 4;
   if (const auto& profile = cost.profile(); profile && profile->framework)
     if (profile->framework->gradient_bytes > 0)
@@ -131,14 +131,35 @@ SegmentShape PartitionPrices::shape_of(SegmentKind kind, const plan::Partition& 
   return s;
 }
 
-std::int64_t PartitionPrices::update_ps(std::int64_t elements) const {
-  if (micro_batches_ == 0) return 0;
+std::int64_t PartitionPrices::update_ps(std::int64_t elements, std::int64_t owned) const {
+  if (step_.micro_batches == 0) return 0;
   const SegmentShape zero{
       .kind = SegmentKind::kZeroGradient, .dtype = model::DType::kFloat32, .elements = elements},
       adamw{.kind = SegmentKind::kAdamW,
             .dtype = model::compute_dtype(cost_.options().precision),
-            .elements = elements};
-  return (cost_.segment_ps(zero, kF) + cost_.segment_ps(adamw, kF)) / micro_batches_;
+            .elements = owned};
+  return (cost_.segment_ps(zero, kF) + cost_.segment_ps(adamw, kF)) / step_.micro_batches;
+}
+
+/// Of an operator's parameters on a device, whose gradients are sums over id bits.
+void PartitionPrices::price_weights(std::int64_t elements, std::uint32_t summed,
+                                    OperatorPrice& price) {
+  const std::int64_t copies = 1 << std::popcount(summed),
+                     owned = step_.zero > 0 ? elements / copies : elements,
+                     micro_batches = std::max<std::int64_t>(1, step_.micro_batches),
+                     bytes = elements * element_bytes_;
+  price.phases[2].reduce_ps = all_reduce_ps(summed, gradient_bytes(elements)) / micro_batches;
+  price.update_ps = update_ps(elements, owned);
+  price.state_bytes =
+      (step_.zero == 3 ? bytes / copies : bytes) + 4 * elements + optimizer_bytes_ * owned;
+  if (step_.zero < 3) return;
+  const std::int64_t gather_ps = all_reduce_ps(summed, bytes) / 2;  // half of a ring's way
+  for (const Phase phase : {kF, kB}) {
+    PhasePrice& part = price.phases[as_index(phase)];
+    part.exposed_ps += costmodel::overlapped_ps(part.compute_ps, gather_ps,
+                                                cost_.overlap_slowdown_ppm(), cost_.overlaps()) -
+                       part.compute_ps;
+  }
 }
 
 void PartitionPrices::price_linear(const plan::Operator& op, const plan::Partition& p,
@@ -170,10 +191,7 @@ void PartitionPrices::price_linear(const plan::Operator& op, const plan::Partiti
   }
   price.phases[0].reduce_ps = all_reduce_ps(p.split_mask(kIn), bytes_of(Operand::kOutputGradient));
   price.phases[1].reduce_ps = all_reduce_ps(p.split_mask(kOut), bytes_of(Operand::kInput));
-  price.phases[2].reduce_ps = all_reduce_ps(p.split_mask(kBatch) | p.split_mask(kTokens),
-                                            bytes_of(Operand::kWeightGradient));
-  price.state_bytes = s.in * s.out * state_bytes_;
-  price.update_ps = update_ps(s.in * s.out);
+  price_weights(s.in * s.out, p.split_mask(kBatch) | p.split_mask(kTokens), price);
   price.stash_bytes = bytes_of(Operand::kInput);
 }
 
@@ -209,8 +227,10 @@ void PartitionPrices::price_stream(const plan::Operator& op, const plan::Partiti
   const std::int64_t statistics = 2 * 4 * norm.token_count();
   price.phases[0].reduce_ps = price.phases[1].reduce_ps =
       all_reduce_ps(p.split_mask(kOut) | p.column_mask(), statistics);
-  price.phases[2].reduce_ps = all_reduce_ps(
-      p.split_mask(kBatch) | p.split_mask(kTokens) | p.row_mask(), gradient_bytes(2 * norm.in));
+  price.phases[2].reduce_ps =
+      all_reduce_ps(p.split_mask(kBatch) | p.split_mask(kTokens) | p.row_mask(),
+                    gradient_bytes(2 * norm.in)) /
+      std::max<std::int64_t>(1, step_.micro_batches);
   price.stash_bytes = norm.token_count() * norm.in * element_bytes_;
 }
 
@@ -247,6 +267,14 @@ OperatorPrice PartitionPrices::fused_attention(const plan::Partition& p) {
   price.phases[0].compute_ps = segment_ps(s, kF);
   price.phases[1].compute_ps = segment_ps(s, kB);
   price.stash_bytes = s.token_count() * (s.in * element_bytes_ + 4 * s.heads);
+  return recomputed(price);
+}
+
+/// As the layer is: what runs again keeps nothing.
+OperatorPrice PartitionPrices::recomputed(OperatorPrice price) const {
+  if (!step_.recomputes) return price;
+  price.phases[0].runs = 2;
+  price.stash_bytes = 0;
   return price;
 }
 
@@ -259,7 +287,7 @@ OperatorPrice PartitionPrices::price(const plan::Operator& op, const plan::Parti
     case OperatorKind::kStream: price_stream(op, p, price); break;
     default: price_pointwise(op, p, price); break;
   }
-  return price;
+  return recomputed(price);
 }
 
 base::Result<void> check_partitionable(const costmodel::CostModel& cost, int bits,

@@ -3,10 +3,17 @@
 /// What each partition of each operator costs, and each change of layout between operators
 /// (PrimePar, ASPLOS 2024, section 4), by the prices of costmodel/cost_model.h:
 ///
-///   intra(p)    = sum over phases and steps of overlapped(compute, moves) + all-reduce
+///   intra(p)    = sum over phases and steps of overlapped(compute, moves) + all-reduce;
+///                 F twice where layers run again
 ///   inter(p, q) = a + (bytes per device that come from the host) / r_host
 ///               + a' + (bytes per device from other hosts) / r_fabric,  forward and backward
-///   memory(p)   = states of its parameters + what F keeps for B and G
+///   memory(p)   = states of its parameters + what F keeps for B and G, none of a layer that
+///                 runs again
+///
+/// Of a step of m micro-batches, gradients are reduced and parameters updated once: 1 / m of that
+/// is a micro-batch's. ZeRO shards states over the n devices of a block: optimizer states and
+/// updates to 1 / n, under zero 3 the parameters, which are gathered for F and again for B, beside
+/// what computes. Gradients count in full: they are, but where every micro-batch reduces them.
 ///
 /// An all-reduce runs in all groups at once that the id bits of its contracted dimensions span, on
 /// the devices' own links; moves run on theirs. r_host, r_fabric: what every device gets when all
@@ -34,13 +41,21 @@ namespace orrery::search {
 base::Result<void> check_partitionable(const costmodel::CostModel& cost, int bits,
                                        std::int64_t sequences, std::int64_t tokens);
 
+/// What a layer is priced in. No micro-batches: one layer alone, without updates.
+struct PartitionStep {
+  std::int64_t micro_batches = 0;
+  int zero = 0;
+  bool recomputes = false;  // the whole layer
+};
+
 struct PhasePrice {
   int steps = 1;
+  int runs = 1;                 // of the phase; all that follows is of one
   std::int64_t compute_ps = 0;  // of all steps
   std::int64_t moves_ps = 0;    // of all steps, alone
   std::int64_t exposed_ps = 0;  // what they add to computing
   std::int64_t reduce_ps = 0;
-  std::int64_t total_ps() const { return compute_ps + exposed_ps + reduce_ps; }
+  std::int64_t total_ps() const { return runs * (compute_ps + exposed_ps + reduce_ps); }
 };
 struct OperatorPrice {
   std::array<PhasePrice, 3> phases;  // F, B, G
@@ -60,9 +75,8 @@ class PartitionPrices {
  public:
   /// On the first 2^bits devices of the cost model's topology, which must outlive this object.
   /// @pre hosts hold a power of two of devices, or all of them.
-  /// `micro_batches`: of a step, which updates parameters once; 0: updates are no part of prices.
   PartitionPrices(const costmodel::CostModel& cost, plan::LayerGraph graph, int bits,
-                  std::int64_t micro_batches = 0);
+                  const PartitionStep& step = {});
   const plan::LayerGraph& graph() const { return graph_; }
   int host_bits() const { return host_bits_; }
 
@@ -89,11 +103,13 @@ class PartitionPrices {
   std::int64_t gradient_bytes(std::int64_t elements) const;
   std::int64_t segment_ps(const model::SegmentShape& shape, plan::Phase phase);
   std::int64_t all_reduce_ps(std::uint32_t mask, std::int64_t bytes);
-  std::int64_t update_ps(std::int64_t elements) const;
+  void price_weights(std::int64_t elements, std::uint32_t summed, OperatorPrice& price);
+  std::int64_t update_ps(std::int64_t elements, std::int64_t owned) const;
   void price_linear(const plan::Operator& op, const plan::Partition& p, OperatorPrice& price);
   void price_product(const plan::Operator& op, const plan::Partition& p, OperatorPrice& price);
   void price_stream(const plan::Operator& op, const plan::Partition& p, OperatorPrice& price);
   void price_pointwise(const plan::Operator& op, const plan::Partition& p, OperatorPrice& price);
+  OperatorPrice recomputed(OperatorPrice price) const;
   std::int64_t local_sequences(const plan::Partition& p) const;
   std::int64_t local_tokens(const plan::Partition& p) const;
   model::SegmentShape shape_of(model::SegmentKind kind, const plan::Partition& p) const;
@@ -101,8 +117,8 @@ class PartitionPrices {
   const costmodel::CostModel& cost_;
   plan::LayerGraph graph_;
   int bits_, host_bits_;
-  std::int64_t micro_batches_;
-  std::int64_t element_bytes_, state_bytes_;
+  PartitionStep step_;
+  std::int64_t element_bytes_, optimizer_bytes_;
   double gradient_element_;  // bytes
   struct Rate {              // picoseconds
     double latency = 0, per_byte = 0;

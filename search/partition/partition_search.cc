@@ -117,7 +117,7 @@ bool PartitionSearch::solve() {
 PartitionSearch::PartitionSearch(const costmodel::CostModel& cost, const PartitionRequest& request)
     : request_(request),
       prices_(cost, layer_graph(cost.model(), request.sequences, request.tokens, request.skews),
-              request.bits, request.micro_batches) {
+              request.bits, request.step) {
   price_operators();
   if (request.fused_attention) price_fused();
   choose_tick();
@@ -200,8 +200,8 @@ EdgeTable PartitionSearch::edge(int from, int to, TickMatrix& scratch) const {
     moves.held.resize(rows);
     moves.scatter.resize(rows);
     const auto half = [&](int op, std::size_t plan, int phase) {
-      const std::int64_t ps =
-          priced_[as_index(op)][plan].phases[as_index(phase)].reduce_ps / 2 / tick_ps_;
+      const PhasePrice& part = priced_[as_index(op)][plan].phases[as_index(phase)];
+      const std::int64_t ps = part.runs * part.reduce_ps / 2 / tick_ps_;
       return static_cast<Ticks>(std::min<std::int64_t>(ps, kNever));
     };
     for (std::size_t p = held_plans.size(); p-- > 0;) {
@@ -230,11 +230,12 @@ bool PartitionSearch::hands_on_sum(int op) const {
 void PartitionSearch::add_moves(const Moves& moves, TickMatrix& back, TickMatrix& cost) const {
   const PartitionPrices::MoveTerms terms = prices_.move_terms(moves.elements);
   const double per_tick = 1 / real(tick_ps_);
-  const MoveTicks ticks{terms.in_host_latency * per_tick, terms.in_host_unit * per_tick,
-                        terms.across_latency * per_tick, terms.across_unit * per_tick};
   const int bits = request_.bits, host_bits = prices_.host_bits();
-  const auto add = [&](const std::vector<Layout64>& from, const std::vector<Layout64>& to,
+  const auto add = [&](int runs, const std::vector<Layout64>& from, const std::vector<Layout64>& to,
                        const std::vector<Ticks>& scatter, TickMatrix& cells) {
+    const double each = runs * per_tick;
+    const MoveTicks ticks{terms.in_host_latency * each, terms.in_host_unit * each,
+                          terms.across_latency * each, terms.across_unit * each};
     const TrafficTable table(from, to, bits, host_bits);
     std::vector<std::int32_t> in_hosts(to.size()), across(to.size());
     std::vector<std::size_t> in_parts;  // every device another block
@@ -248,11 +249,11 @@ void PartitionSearch::add_moves(const Moves& moves, TickMatrix& back, TickMatrix
         if (in_hosts[t] + across[t] == 0) cells.row(f)[t] -= scatter[f];
     }
   };
-  add(moves.held, moves.wanted, moves.scatter, cost);
+  add(forward_runs(), moves.held, moves.wanted, moves.scatter, cost);
   back.rows = cost.columns;
   back.columns = cost.rows;
   back.cells.assign(cost.cells.size(), 0);
-  add(moves.gradients, moves.held, moves.gradient_scatter, back);
+  add(1, moves.gradients, moves.held, moves.gradient_scatter, back);
   add_transposed(back, cost);
 }
 
@@ -312,10 +313,11 @@ void PartitionSearch::add_moves(int from, std::size_t from_plan, int to, std::si
       return static_cast<std::int64_t>(terms.ps(t.in_hosts, t.across_hosts));
     };
     const auto reduce_ps = [&](int op, std::size_t plan, std::size_t phase) {
-      return priced_[as_index(op)][plan].phases[phase].reduce_ps;
+      const PhasePrice& part = priced_[as_index(op)][plan].phases[phase];
+      return part.runs * part.reduce_ps;
     };
     choice.forward_move_ps +=
-        ps(held, wanted, hands_on_sum(from) ? reduce_ps(from, from_plan, 0) : 0);
+        forward_runs() * ps(held, wanted, hands_on_sum(from) ? reduce_ps(from, from_plan, 0) : 0);
     choice.backward_move_ps +=
         ps(gradient, held, reader.kind == OperatorKind::kLinear ? reduce_ps(to, to_plan, 1) : 0);
   }

@@ -25,8 +25,7 @@ struct PartitionRequest {
   int skews = 0;                 // of primitives
   bool primitives = true;        // without: splits alone
   bool fused_attention = false;  // where devices have whole heads
-  // of a step, which updates parameters once; 0: updates are no part of the time
-  std::int64_t micro_batches = 0;
+  PartitionStep step = {};
   std::map<std::string, plan::Sequence> fixed = {};  // by operator's name
 };
 
@@ -102,6 +101,7 @@ class PartitionSearch {
   };
   void add_moves(const Moves& moves, TickMatrix& back, TickMatrix& cost) const;
   bool hands_on_sum(int op) const;
+  int forward_runs() const { return request_.step.recomputes ? 2 : 1; }
   /// Adds what all tensors cost that go from one operator to the other.
   void add_moves(int from, std::size_t from_plan, int to, std::size_t to_plan,
                  OperatorChoice& choice) const;

@@ -151,15 +151,14 @@ std::vector<ExpertSplit> expert_splits(const model::ModelSpec& model, const Spac
 }
 
 /// All leaves below (tp, zero, sp, operators, slices).
-void add_leaves(const Space& space, const TreeContext& context, plan::LayerStrategy strategy,
+void add_leaves(const Space& space, std::int64_t micro_batches, plan::LayerStrategy strategy,
                 std::vector<plan::LayerStrategy>& leaves) {
   for (std::size_t i = 0; i < kRecomputeFlags.size(); ++i) {
     strategy.recompute = static_cast<plan::Recompute>(i);
     if (!(space.*kRecomputeFlags[i])) continue;
     if (strategy.recompute == plan::Recompute::kOperator && strategy.slices > 1) continue;
     // One micro-batch reduces once either way.
-    const bool chooses = strategy.zero >= 2 && context.micro_batches > 1,
-               reduces = strategy.replicas() > 1;
+    const bool chooses = strategy.zero >= 2 && micro_batches > 1, reduces = strategy.replicas() > 1;
     const auto add = [&](plan::GradReduce when) {
       strategy.grad_reduce = when;
       leaves.push_back(strategy);
@@ -202,7 +201,7 @@ void add_sharded(const model::ModelSpec& model, const Space& space, const TreeCo
   const bool plain = model.experts == 0 && model.window == 0 && !model.cross_attention &&
                      model.entry == model::BlockEntry::kNone && model.plain_attention();
   if (strategy.zero < 3 || strategy.shard_ranks() == 1 || !plain)
-    return add_leaves(space, context, strategy, leaves);
+    return add_leaves(space, context.micro_batches, strategy, leaves);
   for (const auto operators : {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention,
                                plan::ShardedOperators::kMlp}) {
     if (operators != plan::ShardedOperators::kAll && !space.operators) continue;
@@ -210,7 +209,7 @@ void add_sharded(const model::ModelSpec& model, const Space& space, const TreeCo
     strategy.operators = operators;
     for (const int slices : slice_counts(model, space, strategy)) {
       strategy.slices = slices;
-      add_leaves(space, context, strategy, leaves);
+      add_leaves(space, context.micro_batches, strategy, leaves);
     }
   }
 }
@@ -334,6 +333,19 @@ std::vector<plan::GradReduce> vocabulary_reductions(const Space& space, const Tr
 }
 
 }  // namespace
+
+std::vector<plan::LayerStrategy> partition_shardings(const Space& space,
+                                                     std::int64_t micro_batches) {
+  constexpr int kSome = 2;  // devices of a block
+  Space whole = space;      // layers run again as a whole, or not at all
+  whole.recompute_selective = whole.recompute_operator = false;
+  std::vector<int> stages = zero_stages(space, kSome);
+  if (stages.empty()) stages = {0};
+  std::vector<plan::LayerStrategy> all;
+  for (const int zero : stages) add_leaves(whole, micro_batches, {.dp = kSome, .zero = zero}, all);
+  for (plan::LayerStrategy& s : all) s.dp = 1;
+  return all;
+}
 
 StrategyTree vocabulary_strategies(const model::ModelSpec& model, const Space& space,
                                    const TreeContext& context) {

@@ -43,6 +43,10 @@ struct StrategyTree {
 /// experts; slices a power of two up to 16 that divides what the sharded products contract.
 StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space,
                               const TreeContext& context);
+/// Of partitioned layers: what a strategy says beside its degrees (plan::LayerRun); zero as for
+/// data parallelism, plain where that is off.
+std::vector<plan::LayerStrategy> partition_shardings(const Space& space,
+                                                     std::int64_t micro_batches);
 /// Strategies of embedding and head: tp and zero only.
 StrategyTree vocabulary_strategies(const model::ModelSpec& model, const Space& space,
                                    const TreeContext& context);

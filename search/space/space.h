@@ -71,9 +71,9 @@ inline constexpr std::array kRecomputeFlags = {&Space::recompute_none, &Space::r
 /// Virtual stages of a pipeline rank whose layers are partitioned, at most.
 inline constexpr int kMostChunks = 8;
 /// Whether layers may be partitioned in space and time: they have no degrees of their own that
-/// could be fixed, keep all activations, and reduce gradients once a step.
+/// could be fixed, and keep all activations or run again as a whole.
 inline bool allows_partitions(const Space& s) {
-  return s.spatial_temporal && s.recompute_none && s.reduce_per_step && !s.fix_tp && !s.fix_cp &&
+  return s.spatial_temporal && (s.recompute_none || s.recompute_full) && !s.fix_tp && !s.fix_cp &&
          !s.fix_dp && !s.fix_ep && !s.fix_slices && !s.fix_tensor_pieces && !s.fix_operators &&
          !s.fix_micro_batch;
 }

@@ -113,6 +113,38 @@ void add_fused(std::vector<PlanCase>& cases) {
                   {"M,K", "P2x2", "H,H", "-", "H,H", "P2x2", "K,M", "N,K", "B,K", "N,N"}));
 }
 
+/// States sharded over devices with the same block, layers that run again.
+void add_sharded(std::vector<PlanCase>& cases) {
+  using enum plan::GradReduce;
+  const auto add = [&](const char* name, const LayerStrategy& vocabulary,
+                       const std::array<const char*, 10>& texts, std::int64_t micro_batches,
+                       const LayerStrategy& sharding) {
+    PlanCase one = partitioned(name, vocabulary, texts, micro_batches, 3);
+    one.make = [make = one.make, sharding](const model::ModelSpec& model) {
+      Plan p = make(model);
+      LayerStrategy& s = p.stages[0].runs[0].strategy;
+      s.zero = sharding.zero;
+      s.recompute = sharding.recompute;
+      s.grad_reduce = sharding.grad_reduce;
+      return p;
+    };
+    cases.push_back(std::move(one));
+  };
+  constexpr auto kFull = plan::Recompute::kFull;
+  const std::array nested{"B,R,M",  "B,P2x2", "B,H,H",  "-",     "B,H,H",
+                          "N,P2x2", "R,M,K",  "M,P2x2", "B,B,K", "B,P2x2+1"};
+  const std::array splits{"B,M", "B,M", "B,H", "-", "B,H", "B,N", "M,K", "B,K", "B,K", "M,N"};
+  const std::array keys{"M,M", "M,M", "L,L", "M,M", "L,L", "M,M", "M,M", "M,N", "M,M", "N,M"};
+  const std::array skewed{"P2x2+1", "P2x2+1", "H,H",    "H,H",    "H,H",
+                          "P2x2",   "P2x2+1", "P2x2+1", "P2x2+1", "B,M"};
+  add("partition_zero1_at_end", kPairs, splits, 2, {.zero = 1, .grad_reduce = kEnd});
+  add("partition_zero2_parts", kEight, nested, 2, {.zero = 2, .grad_reduce = kMicroBatch});
+  add("partition_zero3", kFour, keys, 2, {.zero = 3});
+  add("partition_recomputed_skewed", kPairs, skewed, 2, {.zero = 3, .recompute = kFull});
+  add("partition_zero3_recomputed", kEight, nested, 2,
+      {.zero = 3, .recompute = kFull, .grad_reduce = kMicroBatch});
+}
+
 /// Partitioned layers in a stage of a pipeline, between conventional ones.
 PlanCase between_conventional() {
   return {"partition_between_conventional_pp2", 8, [](const model::ModelSpec& model) {
@@ -140,6 +172,7 @@ std::vector<PlanCase> partition_cases() {
   add_primitives(cases);
   add_mixed(cases);
   add_fused(cases);
+  add_sharded(cases);
   cases.push_back(between_conventional());
   return cases;
 }

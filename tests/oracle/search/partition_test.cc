@@ -161,10 +161,17 @@ TEST(PartitionOracle, TwoDevices) {
                         {.precision = model::Precision::kFloat32, .sequence = 256, .library = {}})
                         .value();
   for (const double weight : {0.0, 100.0}) {
-    const PartitionRequest request{
-        .bits = 1, .sequences = 2, .tokens = 256, .layers = 1, .memory_weight = weight};
-    const auto search = PartitionSearch::make(cost, request).value();
-    EXPECT_EQ(solve_partition(search.tables(), 1)->ticks, BruteForce(search.tables(), 1).least());
+    for (const PartitionStep& step :
+         {PartitionStep{}, PartitionStep{.micro_batches = 4, .zero = 3, .recomputes = true}}) {
+      const PartitionRequest request{.bits = 1,
+                                     .sequences = 2,
+                                     .tokens = 256,
+                                     .layers = 1,
+                                     .memory_weight = weight,
+                                     .step = step};
+      const auto search = PartitionSearch::make(cost, request).value();
+      EXPECT_EQ(solve_partition(search.tables(), 1)->ticks, BruteForce(search.tables(), 1).least());
+    }
   }
 }
 

@@ -62,6 +62,80 @@ TEST(LowerPartition, ProgramsAreCorrect) {
   }
 }
 
+/// As the layers of `sharding` have their states, gradients and activations.
+Plan sharded_plan(const model::ModelSpec& model, const LayerStrategy& vocabulary,
+                  const Texts& texts, std::int64_t micro_batches, const LayerStrategy& sharding) {
+  Plan p = partitioned_plan(model, vocabulary, texts, micro_batches);
+  LayerStrategy& s = p.stages[0].runs[0].strategy;
+  s.zero = sharding.zero;
+  s.recompute = sharding.recompute;
+  s.grad_reduce = sharding.grad_reduce;
+  return p;
+}
+
+// rows of a primitive, devices of splits and both share blocks here
+const Texts kSharing{"B,R,M",  "B,P2x2", "B,H,H",  "-",     "B,H,H",
+                     "N,P2x2", "R,M,K",  "M,P2x2", "B,B,K", "B,P2x2+1"};
+
+TEST(LowerPartition, ShardedAndRecomputedProgramsAreCorrect) {
+  for (const bool llama : {false, true})
+    for (const std::int64_t micro_batches : {1, 2})
+      for (int zero = 0; zero <= 3; ++zero)
+        for (const Recompute recompute : {Recompute::kNone, Recompute::kFull})
+          for (const GradReduce reduce :
+               {GradReduce::kStep, GradReduce::kMicroBatch, GradReduce::kEnd}) {
+            if (reduce == GradReduce::kMicroBatch && zero < 2) continue;
+            const model::ModelSpec m = small_model(llama);
+            SCOPED_TRACE(fmt::format("zero {} recompute {} reduce {} micro-batches {}", zero,
+                                     to_string(recompute), to_string(reduce), micro_batches));
+            expect_correct(
+                lowered(sharded_plan(m, kEight, kSharing, micro_batches,
+                                     {.zero = zero, .recompute = recompute, .grad_reduce = reduce}),
+                        m));
+          }
+}
+
+TEST(LowerPartition, StatesAreShardedOverTheDevicesOfABlock) {
+  const model::ModelSpec m = small_model();
+  for (int zero = 0; zero <= 3; ++zero) {
+    const Program p = lowered(
+        sharded_plan(
+            m, kEight, kSharing, 2,
+            {.zero = zero, .grad_reduce = zero >= 2 ? GradReduce::kMicroBatch : GradReduce::kStep}),
+        m);
+    int found = 0;
+    for (const BufferDecl& b : p.buffers) {
+      // M,P2x2: two devices have the same block of 32 x 64 / 4
+      if (!b.persistent || b.name.find(" of mlp_in [partition") == std::string::npos) continue;
+      const bool whole = b.name.starts_with("parameter")  ? zero < 3
+                         : b.name.starts_with("gradient") ? zero < 2
+                                                          : zero < 1;
+      EXPECT_EQ(b.elements(), 32 * 64 / 4 / (whole ? 1 : 2)) << b.name << " zero " << zero;
+      ++found;
+    }
+    EXPECT_EQ(found, 4) << zero;
+  }
+}
+
+TEST(LowerPartition, RecomputedLayersKeepTheirInputAlone) {
+  const model::ModelSpec m = small_model(true);
+  for (const Texts& texts : {kWholeLayer, Texts{"P2x2+1", "P2x2+1", "H,H", "H,H", "H,H", "P2x2",
+                                                "P2x2+1", "P2x2+1", "P2x2+1", "B,M"}}) {
+    const Program p =
+        lowered(sharded_plan(m, kFour, texts, 2, {.zero = 3, .recompute = Recompute::kFull}), m);
+    expect_correct(p);
+    std::vector<BufferRef> kept;
+    for (const Template& t : p.templates) {
+      if (!t.name.starts_with("block[partition") || !t.name.ends_with(".forward")) continue;
+      for (const Op& op : t.ops) kept.insert(kept.end(), op.writes.begin(), op.writes.end());
+      for (const Op& op : t.ops)
+        for (const BufferRef& dead : op.frees) std::erase(kept, dead);
+    }
+    ASSERT_EQ(kept.size(), 1U);
+    EXPECT_EQ(kept.front().layer_offset, 1);  // what goes on to the next layer
+  }
+}
+
 /// Of the forward and backward templates of the partitioned layers, those with this name.
 std::vector<Op> ops_with(const Program& p, const std::string& part) {
   std::vector<Op> found;
@@ -270,6 +344,12 @@ TEST(PartitionedPlan, ReadsWhatItWrites) {
       read_plan(base::Node::parse_text(base::to_text(to_json(plan)), "plan.json").value());
   ASSERT_TRUE(read) << base::to_string(read.error());
   EXPECT_EQ(*read, plan);
+  Plan sharded = plan;
+  sharded.stages[0].runs[0].strategy = {
+      .dp = 4, .zero = 2, .recompute = Recompute::kFull, .grad_reduce = GradReduce::kMicroBatch};
+  EXPECT_EQ(read_plan(base::Node::parse_text(base::to_text(to_json(sharded)), "plan.json").value())
+                .value(),
+            sharded);
 }
 
 std::string faults_of(const Plan& plan, const model::ModelSpec& m) {
@@ -289,9 +369,17 @@ TEST(PartitionedPlan, NamesWhatCannotBe) {
   EXPECT_THAT(with(kQkvProduct, "H,K"), HasSubstr("has no dimension H"));
   EXPECT_THAT(with(kScoreProduct, "P2x2"), HasSubstr("no product of a matrix"));
   EXPECT_THAT(with(kSoftmaxOf, "L,B"), HasSubstr("has no dimension L"));
-  Plan zero = partitioned_plan(m, kFour, kWholeLayer);
-  zero.stages[0].runs[0].strategy.zero = 3;
-  EXPECT_THAT(faults_of(zero, m), HasSubstr("in place of a strategy"));
+  const auto sharded = [&](const LayerStrategy& s) {
+    Plan plan = partitioned_plan(m, kFour, kWholeLayer);
+    plan.stages[0].runs[0].strategy = s;
+    return faults_of(plan, m);
+  };
+  EXPECT_EQ(sharded({.dp = 4, .zero = 3}), "");
+  EXPECT_THAT(sharded({.tp = 4}), HasSubstr("in place of degrees"));
+  EXPECT_THAT(sharded({.dp = 4, .recompute = Recompute::kSelective}),
+              HasSubstr("recomputation 'selective'"));
+  EXPECT_THAT(sharded({.dp = 4, .zero = 1, .grad_reduce = GradReduce::kMicroBatch}),
+              HasSubstr("grad_reduce is micro_batch with zero = 1"));
   Plan split = partitioned_plan(m, kFour, kWholeLayer);
   split.schedule = Schedule::kZeroBubbleH1;
   EXPECT_THAT(faults_of(split, m), HasSubstr("splits the backward"));

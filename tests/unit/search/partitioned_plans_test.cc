@@ -43,10 +43,12 @@ TEST(LeastCompute, IsNoneWhereALayerCannotBePartitioned) {
   EXPECT_FALSE(least_layer_compute_ps(cost_of("mixtral-8x7b", "dgx-a100"), 2, 8));
 }
 
-PlanAnswer answer_of(const costmodel::CostModel& cost, const char* space) {
+PlanAnswer answer_of(const costmodel::CostModel& cost, const char* space,
+                     std::int64_t memory_bytes = 0) {
   PlanRequest request;
   request.cluster = cost.topology().name();
   request.global_batch = 16;
+  request.memory_bytes = memory_bytes;
   request.space = restrict_to_dimensions(space, Space{}).value();
   return find_plan(cost, request).value();
 }
@@ -77,6 +79,29 @@ TEST(PartitionedPlans, AreRefusedByTheCheckerWhereTheirBoundIsAboveWhatTheyCompu
   ++*answer.certificate.partition_bound_ps;
   const std::string fault = checkers_fault(cost, answer);
   EXPECT_NE(fault.find("partitioned layers compute"), std::string::npos) << fault;
+}
+
+TEST(PartitionedPlans, ShardStatesAndRunAgainWhereMemoryAsksForIt) {
+  const costmodel::CostModel cost = cost_of("llama-2-7b", "dgx-a100");
+  const auto answer = [&](const char* space, std::int64_t gib) {
+    PlanAnswer found = answer_of(cost, space, gib << 30);
+    EXPECT_EQ(checkers_fault(cost, found), "");
+    return found;
+  };
+  const auto strategy_of = [](const PlanAnswer& found) {
+    const plan::LayerRun& run = found.candidates.front().plan.stages.front().runs.front();
+    EXPECT_FALSE(run.partition.empty());
+    return run.strategy;
+  };
+  const PlanAnswer plain = answer("tp,spatial-temporal", 24),
+                   sharded = answer("tp,zero1,spatial-temporal", 24);
+  EXPECT_EQ(strategy_of(plain).zero, 0);
+  EXPECT_EQ(strategy_of(sharded).zero, 1);
+  EXPECT_LT(sharded.candidates.front().report.step_time_ps,
+            plain.candidates.front().report.step_time_ps);
+  EXPECT_TRUE(answer("tp,zero1,spatial-temporal", 13).candidates.empty());
+  EXPECT_EQ(strategy_of(answer("tp,zero1,recompute,spatial-temporal", 13)).recompute,
+            plan::Recompute::kFull);
 }
 
 TEST(PartitionedPlans, HaveNoDegreesToFix) {

@@ -46,6 +46,7 @@ base::Result<TimedStep> timed_step(const plan::Program& program, const costmodel
   Interpreter interpreter(timed.step, network, queue,
                           {.overlaps = cost.overlaps(),
                            .slowdown_ppm = slowdown,
+                           .accounts = false,
                            .cutoff_ps = cutoff_ps});
   TRY(timed.outcome, interpreter.run());
   return timed;

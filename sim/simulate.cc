@@ -42,9 +42,12 @@ base::Result<TimedStep> timed_step(const plan::Program& program, const costmodel
   kernel::EventQueue queue;
   FlowNetwork network(cost.topology(), slowdown, queue, Interpreter::kFlowEvent);
   TRY(timed.step, prepare(timed.fused, cost, network));
-  Interpreter interpreter(
-      timed.step, network, queue,
-      {.overlaps = cost.overlaps(), .slowdown_ppm = slowdown, .cutoff_ps = cutoff_ps});
+  network.foresee_slowed();
+  Interpreter interpreter(timed.step, network, queue,
+                          {.overlaps = cost.overlaps(),
+                           .slowdown_ppm = slowdown,
+                           .accounts = false,
+                           .cutoff_ps = cutoff_ps});
   TRY(timed.outcome, interpreter.run());
   return timed;
 }

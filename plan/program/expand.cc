@@ -131,31 +131,27 @@ class Sweep {
  public:
   Sweep(const Program& program, const RankClass& rank_class, const StreamRefs& refs)
       : program_(program),
+        rank_class_(rank_class),
         refs_(refs),
         instances_(program, rank_class, refs),
         last_(instances_.size()),
         releases_(program.pools.size()),
         acquired_(program.pools.size(), 0) {
-    e_.ops = unroll(program, rank_class);
+    const std::size_t ops = as_index(plan::op_count(program, rank_class));
+    e_.ops.reserve(ops);
+    e_.dependency_begin.reserve(ops + 1);
   }
 
   Expansion run() {
-    e_.dependency_begin.reserve(e_.ops.size() + 1);
     e_.dependency_begin.push_back(0);
-    for (std::uint32_t i = 0; i < e_.ops.size(); ++i) {
-      const OpInstance& o = e_.ops[i];
-      found_.clear();
-      for (const StreamRefs::Ref& r : refs_.of(o)) {
-        LastAccess& last = last_[instances_.at(r.buffer, o.layer, o.micro_batch)];
-        if (r.access == Access::kFree)
-          free(i, last, r.bytes);
-        else
-          access(i, last, r);
+    std::uint32_t at = 0;
+    for_each_call(rank_class_, [&](TemplateId call, std::int32_t layer, std::int32_t micro_batch) {
+      std::uint32_t k = 0;
+      for (const Op& op : program_.templates[call].ops) {
+        e_.ops.push_back({&op, layer, micro_batch, call, k++});
+        add(at++, e_.ops.back());
       }
-      if (o.op->acquire) acquire(i, *o.op->acquire);
-      if (o.op->release) releases_[o.op->release->raw()].push_back(i);
-      keep_found();
-    }
+    });
     return std::move(e_);
   }
 
@@ -164,8 +160,7 @@ class Sweep {
     return last.writer != kNone && last.writer_stream != stream;
   }
 
-  void access(std::uint32_t i, LastAccess& last, const StreamRefs::Ref& r) {
-    const Stream stream = e_.ops[i].op->stream;
+  void access(std::uint32_t i, Stream stream, LastAccess& last, const StreamRefs::Ref& r) {
     if (r.looks && written_elsewhere(last, stream)) found_.push_back(last.writer);
     if (r.access == Access::kRead) {
       if (r.leaves) readers_.add(last, i, stream);
@@ -179,9 +174,22 @@ class Sweep {
     last.writer = i;
     last.writer_stream = stream;
   }
+  void add(std::uint32_t i, const OpInstance& o) {
+    found_.clear();
+    const Stream stream = o.op->stream;
+    for (const StreamRefs::Ref& r : refs_.of(o)) {
+      LastAccess& last = last_[instances_.at(r.buffer, o.layer, o.micro_batch)];
+      if (r.access == Access::kFree)
+        free(i, stream, last, r.bytes);
+      else
+        access(i, stream, last, r);
+    }
+    if (o.op->acquire) acquire(i, *o.op->acquire);
+    if (o.op->release) releases_[o.op->release->raw()].push_back(i);
+    keep_found();
+  }
   /// Readers waited for the writer, so it counts only where there are none.
-  void free(std::uint32_t i, const LastAccess& last, std::int64_t bytes) {
-    const Stream stream = e_.ops[i].op->stream;
+  void free(std::uint32_t i, Stream stream, const LastAccess& last, std::int64_t bytes) {
     const std::size_t before = e_.free_users.size();
     if (last.readers == kNone && written_elsewhere(last, stream))
       e_.free_users.push_back(last.writer);
@@ -201,11 +209,12 @@ class Sweep {
       std::ranges::sort(found_);
       found_.erase(std::unique(found_.begin(), found_.end()), found_.end());
     }
-    e_.dependencies.insert(e_.dependencies.end(), found_.begin(), found_.end());
+    for (const std::uint32_t before : found_) e_.dependencies.push_back(before);
     e_.dependency_begin.push_back(as_u32(e_.dependencies.size()));
   }
 
   const Program& program_;
+  const RankClass& rank_class_;
   const StreamRefs& refs_;
   InstanceMap instances_;
   std::vector<LastAccess> last_;  // [instance]

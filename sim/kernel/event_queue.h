@@ -6,11 +6,16 @@
 /// Sequence numbers count pushes, so no two events are equal and the order of pops is a pure
 /// function of the pushes.
 ///
-/// A radix heap (Ahuja, Mehlhorn, Orlin, Tarjan, "Faster algorithms for the shortest path problem",
-/// J. ACM 37(2), 1990), for time never runs backwards. In digits of four bits, an event waits in
-/// the bucket
+/// Near events wait in a short sorted array, which is all that a step of few ranks needs. When it
+/// is full its later half goes to a *far* heap, and so does from then on whatever is not earlier
+/// than that; the heap is popped when the array is empty. So whoever is near is earlier than
+/// whoever is far.
 ///
-///     (level, digit) = (the highest digit in which its time differs from now,
+/// The far heap is a radix heap (Ahuja, Mehlhorn, Orlin, Tarjan, "Faster algorithms for the
+/// shortest path problem", J. ACM 37(2), 1990), for time never runs backwards. In digits of four
+/// bits, an event waits in the bucket
+///
+///     (level, digit) = (the highest digit in which its time differs from the heap's now,
 ///                       that digit of its time)
 ///
 /// so the earliest are in the lowest bucket. A pop empties it: its earliest event is now, the
@@ -19,6 +24,7 @@
 /// (tests/bench/sim_kernel_bench.cc counts events a second). Events of one time share a bucket
 /// always, so lists keep the order of pushes.
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -38,6 +44,7 @@ enum class Phase : std::uint8_t {
   kStart = 2,    ///< what became ready begins
 };
 inline constexpr std::size_t kPhases = 3;
+inline constexpr int kPhaseShift = 56;  // of Event::order
 
 /// Trivially copyable: no function, no pointer.
 struct Event {
@@ -48,21 +55,19 @@ struct Event {
 };
 static_assert(sizeof(Event) == 24 && std::is_trivially_copyable_v<Event>);
 
-/// Events are never removed: who reschedules keeps the `order` of the valid one and ignores the
-/// others when they come.
-class EventQueue {
+inline bool earlier(const Event& a, const Event& b) {
+  return a.at != b.at ? a.at < b.at : a.order < b.order;
+}
+
+class RadixHeap {
  public:
-  /// Returns the event's `order`, never 0. @pre at >= now().
-  std::uint64_t push(base::SimTime at, Phase phase, std::uint32_t kind, std::uint32_t target) {
-    ORRERY_CHECK(at >= now_, "event at {} ps before now, {} ps", at.ps(), now_.ps());
-    const std::uint64_t order = static_cast<std::uint64_t>(phase) << kPhaseShift | next_++;
+  /// @pre event.at >= now().
+  void push(const Event& event) {
     ++size_;
-    place({at, order, kind, target});
-    return order;
+    place(event);
   }
   /// The first event; now() becomes its time. @pre !empty().
   Event pop() {
-    ORRERY_CHECK(!empty());
     --size_;
     if (!more_now()) return advance();
     const int phase = std::countr_zero(present_);
@@ -83,16 +88,12 @@ class EventQueue {
   [[nodiscard]] base::SimTime now() const { return now_; }
 
  private:
-  static constexpr int kPhaseShift = 56;
   static constexpr unsigned kBits = 4, kDigits = 1U << kBits, kLevels = 64 / kBits;
   struct Present {  // of one phase, at now()
     std::vector<Event> events;
     std::size_t first = 0;
   };
 
-  static bool earlier(const Event& a, const Event& b) {
-    return a.at != b.at ? a.at < b.at : a.order < b.order;
-  }
   void place(const Event& event) {
     const auto at = static_cast<std::uint64_t>(event.at.ps());
     const std::uint64_t differs = at ^ static_cast<std::uint64_t>(now_.ps());
@@ -132,6 +133,69 @@ class EventQueue {
   std::array<Present, kPhases> lists_;
   std::uint32_t present_ = 0;  // phases with events at now()
   std::size_t size_ = 0;
+  base::SimTime now_;
+};
+
+/// Events are never removed: who reschedules keeps the `order` of the valid one and ignores the
+/// others when they come.
+class EventQueue {
+ public:
+  /// Returns the event's `order`, never 0. @pre at >= now().
+  std::uint64_t push(base::SimTime at, Phase phase, std::uint32_t kind, std::uint32_t target) {
+    ORRERY_CHECK(at >= now_, "event at {} ps before now, {} ps", at.ps(), now_.ps());
+    const std::uint64_t order = static_cast<std::uint64_t>(phase) << kPhaseShift | next_++;
+    const Event event{at, order, kind, target};
+    if (near_count_ == kNear) spill();
+    if (!far_.empty() && !earlier(event, bound_))
+      far_.push(event);
+    else
+      insert(event);
+    return order;
+  }
+  /// The first event; now() becomes its time. @pre !empty().
+  Event pop() {
+    if (near_count_ > 0) {
+      const Event event = near_[--near_count_];
+      now_ = event.at;
+      return event;
+    }
+    ORRERY_CHECK(!far_.empty());
+    bound_ = far_.pop();
+    now_ = bound_.at;
+    return bound_;
+  }
+  /// Whether the next pop() gives another event of now().
+  [[nodiscard]] bool more_now() const {
+    if (near_count_ > 0) return near_[near_count_ - 1].at == now_;
+    if (far_.now() == now_) return far_.more_now();
+    return !far_.empty() && bound_.at == now_;
+  }
+  [[nodiscard]] bool empty() const { return near_count_ == 0 && far_.empty(); }
+  [[nodiscard]] std::size_t size() const { return near_count_ + far_.size(); }
+  /// Time of the last popped event.
+  [[nodiscard]] base::SimTime now() const { return now_; }
+
+ private:
+  static constexpr std::size_t kNear = 32;
+
+  void insert(const Event& event) {
+    std::size_t at = near_count_++;
+    for (; at > 0 && earlier(near_[at - 1], event); --at) near_[at] = near_[at - 1];
+    near_[at] = event;
+  }
+  /// The later half goes far.
+  void spill() {
+    constexpr std::size_t kHalf = kNear / 2;
+    for (std::size_t i = 0; i < kHalf; ++i) far_.push(near_[i]);
+    bound_ = near_[kHalf - 1];
+    std::copy(near_.begin() + kHalf, near_.end(), near_.begin());
+    near_count_ = kNear - kHalf;
+  }
+
+  std::array<Event, kNear> near_;  // the earliest last
+  std::size_t near_count_ = 0;
+  RadixHeap far_;
+  Event bound_;  // nothing in far_ is earlier; its earliest, unless that was popped
   std::uint64_t next_ = 1;
   base::SimTime now_;
 };

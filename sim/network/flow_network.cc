@@ -12,7 +12,6 @@
 namespace orrery::sim {
 namespace {
 
-constexpr std::int64_t kMillion = 1'000'000;
 constexpr std::uint32_t kLastLane = ~std::uint32_t{0};  // background counts down from here
 
 // (transfer, flows), ascending
@@ -205,7 +204,7 @@ FlowNetwork::FlowIndex FlowNetwork::start(std::int64_t now_ps, TransferIndex tra
   r.flow = flow;
   Flow& f = flows_[flow];
   f.transfer = transfer;
-  f.slowed = false;
+  f.slowed = f.beside = f.varied = f.on_wire = false;
   f.started_ps = now_ps;
   if (foresees_ && foresee(flow)) {
     mark(flow);
@@ -235,30 +234,79 @@ bool FlowNetwork::foresee(FlowIndex flow) {
   if (alone.rate == 0) {
     alone.rate = variable.valid() ? std::max<std::int64_t>(e.shares.rate_alone(variable), 1)
                                   : e.transfers[f.transfer].bytes_per_second;
-    kernel::RemainingWork wire(0, wire_work(f.transfer));
-    wire.set_speed(0, slowdown_ppm_ * alone.rate);
-    alone.wire_ps = wire.end_ps();
+    for (const bool slowed : {false, true}) {
+      kernel::RemainingWork latency(0, e.transfers[f.transfer].latency_ps * slowdown_ppm_),
+          wire(0, wire_work(f.transfer));
+      latency.set_speed(0, unit(slowed));
+      wire.set_speed(0, unit(slowed) * alone.rate);
+      alone.latency_ps[slowed ? 1 : 0] = latency.end_ps();
+      alone.wire_ps[slowed ? 1 : 0] = wire.end_ps();
+    }
   }
   for (const std::uint32_t constraint : uses) foreseen_[constraint] = flow;
   f.leg = Leg::kForeseen;
   return true;
 }
 
+/// Makes the foreseen flow's progress say where it is now.
+void FlowNetwork::follow(std::int64_t now_ps, FlowIndex flow) {
+  Flow& f = flows_[flow];
+  if (!f.varied) {
+    f.varied = true;
+    f.progress =
+        kernel::RemainingWork(f.started_ps, era().transfers[f.transfer].latency_ps * slowdown_ppm_);
+    f.progress.set_speed(f.started_ps, unit(f.beside));
+  }
+  if (f.on_wire) return;
+  const std::int64_t wire_ps = f.progress.end_ps();
+  if (now_ps < wire_ps) return;
+  f.on_wire = true;
+  f.progress = kernel::RemainingWork(wire_ps, wire_work(f.transfer));
+  f.progress.set_speed(wire_ps, unit(f.beside) * alone_[f.transfer].rate);
+}
+
+/// The foreseen flow is slowed from now on, or no longer.
+void FlowNetwork::change_speed(std::int64_t now_ps, FlowIndex flow) {
+  Flow& f = flows_[flow];
+  if (f.started_ps < now_ps) {
+    follow(now_ps, flow);
+    f.progress.set_speed(now_ps,
+                         f.on_wire ? unit(f.slowed) * alone_[f.transfer].rate : unit(f.slowed));
+  }
+  f.beside = f.slowed;
+}
+
+/// When the foreseen flow enters the wire; of one that is there, a time before now.
+std::int64_t FlowNetwork::wire_from_ps(const Flow& f) const {
+  if (f.on_wire) return f.started_ps;
+  return f.varied ? f.progress.end_ps()
+                  : f.started_ps + alone_[f.transfer].latency_ps[f.beside ? 1 : 0];
+}
+
+std::int64_t FlowNetwork::foreseen_end_ps(const Flow& f) const {
+  return f.on_wire ? f.progress.end_ps()
+                   : wire_from_ps(f) + alone_[f.transfer].wire_ps[f.beside ? 1 : 0];
+}
+
+kernel::Int128 FlowNetwork::foreseen_work(std::int64_t now_ps, const Flow& f) const {
+  if (f.on_wire) return wire_work(f.transfer) - f.progress.remaining(now_ps);
+  const std::int64_t on_wire_ps = std::max<std::int64_t>(now_ps - wire_from_ps(f), 0);
+  return std::min(unit(f.beside) * alone_[f.transfer].rate * on_wire_ps, wire_work(f.transfer));
+}
+
 /// Something has come in between: the flow is where it is now.
 void FlowNetwork::meet(std::int64_t now_ps, FlowIndex flow) {
   Flow& f = flows_[flow];
   forget(flow);
-  const std::int64_t latency_ps = era().transfers[f.transfer].latency_ps,
-                     wire_ps = f.started_ps + latency_ps;
-  if (latency_ps > 0 && now_ps < wire_ps) {
+  follow(now_ps, flow);
+  if (!f.on_wire) {
     f.leg = Leg::kLatency;
-    f.progress = kernel::RemainingWork(f.started_ps, latency_ps * slowdown_ppm_);
-    f.progress.set_speed(f.started_ps, slowdown_ppm_);
     mark(flow);
     return;
   }
-  enter_wire(wire_ps, flow);
-  f.progress.set_speed(wire_ps, slowdown_ppm_ * alone_[f.transfer].rate);
+  const kernel::RemainingWork progress = f.progress;
+  enter_wire(now_ps, flow);
+  flows_[flow].progress = progress;
 }
 
 void FlowNetwork::forget(FlowIndex flow) {
@@ -290,7 +338,8 @@ void FlowNetwork::enter_wire(std::int64_t since_ps, FlowIndex flow) {
 void FlowNetwork::set_slowed(FlowIndex flow, bool slowed) {
   if (flows_[flow].slowed == slowed) return;
   flows_[flow].slowed = slowed;
-  slowdown_unforeseen_ = slowdown_unforeseen_ || flows_[flow].leg == Leg::kForeseen;
+  slowdown_unforeseen_ =
+      slowdown_unforeseen_ || (!foresees_slowed_ && flows_[flow].leg == Leg::kForeseen);
   mark(flow);
 }
 
@@ -332,9 +381,7 @@ void FlowNetwork::end(FlowIndex flow) {
 std::int64_t FlowNetwork::rate(FlowIndex flow) const {
   const Flow& f = flows_[flow];
   if (f.leg == Leg::kForeseen)
-    return queue_->now().ps() < f.started_ps + era().transfers[f.transfer].latency_ps
-               ? 0
-               : alone_[f.transfer].rate;
+    return queue_->now().ps() < wire_from_ps(f) ? 0 : alone_[f.transfer].rate;
   if (f.leg != Leg::kWire) return 0;
   const kernel::VariableId variable = era().variables[f.transfer];
   // Less than one byte per second is one, as in the cost model: a transfer always ends.
@@ -347,11 +394,7 @@ std::vector<std::vector<std::int64_t>> FlowNetwork::sent_bytes(std::int64_t now_
   for (std::size_t e = 0; e <= era_; ++e) work.push_back(eras_[e].sent);
   for (const Flow& f : flows_) {
     if (f.leg == Leg::kWire) work.back()[f.transfer] += f.left - f.progress.remaining(now_ps);
-    if (f.leg != Leg::kForeseen) continue;
-    const std::int64_t on_wire_ps =
-        std::max<std::int64_t>(now_ps - f.started_ps - era().transfers[f.transfer].latency_ps, 0);
-    work.back()[f.transfer] +=
-        std::min(slowdown_ppm_ * alone_[f.transfer].rate * on_wire_ps, wire_work(f.transfer));
+    if (f.leg == Leg::kForeseen) work.back()[f.transfer] += foreseen_work(now_ps, f);
   }
   for (const Endless& e : endless_)
     work.back()[e.transfer] += slowdown_ppm_ * e.rate * (now_ps - e.since_ps);
@@ -406,15 +449,15 @@ void FlowNetwork::settle(std::int64_t now_ps) {
     f.dirty = false;
     if (f.leg == Leg::kFree) continue;
     if (f.leg == Leg::kForeseen) {
-      if (f.ticket != 0) continue;  // slowed and no longer so within this instant
-      f.ticket = queue_->push(
-          base::SimTime::from_ps(f.started_ps + era().transfers[f.transfer].latency_ps +
-                                 alone_[f.transfer].wire_ps),
-          kernel::Phase::kRelease, event_kind_, flow);
+      // slowed and no longer so within this instant
+      if (f.ticket != 0 && f.beside == f.slowed) continue;
+      if (f.beside != f.slowed) change_speed(now_ps, flow);
+      f.ticket = queue_->push(base::SimTime::from_ps(foreseen_end_ps(f)), kernel::Phase::kRelease,
+                              event_kind_, flow);
       continue;
     }
-    const kernel::Int128 unit = f.slowed ? kernel::Int128(kMillion) : slowdown_ppm_;
-    f.progress.set_speed(now_ps, f.leg == Leg::kLatency ? unit : unit * rate(flow));
+    const kernel::Int128 speed = unit(f.slowed);
+    f.progress.set_speed(now_ps, f.leg == Leg::kLatency ? speed : speed * rate(flow));
     const auto phase = f.leg == Leg::kLatency ? kernel::Phase::kDeliver : kernel::Phase::kRelease;
     f.ticket = queue_->push(base::SimTime::from_ps(f.progress.end_ps()), phase, event_kind_, flow);
   }

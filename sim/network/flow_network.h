@@ -32,10 +32,12 @@
 /// one event, at the end that it would have alone. Should anything come in between (another on one
 /// of them, a slowdown), it is put where it then is, in its latency or on the wire, and goes on as
 /// all others do: the same times (a property test), mostly in half the events and without a solve.
-/// There is no foresight where links change.
+/// There is no foresight where links change. Asked to, it looks past slowdowns: a foreseen transfer
+/// that is slowed, or no longer so, has its end moved and stays foreseen.
 ///
 /// One solve per instant: start() and on_event() note what changed, settle() shares out anew and
 /// (re)schedules ends.
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -82,6 +84,8 @@ class FlowNetwork {
   /// An event for every leg of every transfer, as if there were no foresight. @pre after freeze(),
   /// before start().
   void step_by_step() { foresees_ = false; }
+  /// A slowdown does not end foresight: the same times, by fewer events. @pre before start().
+  void foresee_slowed() { foresees_slowed_ = true; }
 
   /// Starts a transfer now; its end is scheduled by settle(). Indices of ended flows are used
   /// again. @pre it is not running.
@@ -121,6 +125,9 @@ class FlowNetwork {
     Leg leg = Leg::kFree;
     bool slowed = false;
     bool dirty = false;
+    // While foreseen: slowed when settled last; speed has changed on the way, and `progress` is
+    // that of its latency or of the wire.
+    bool beside = false, varied = false, on_wire = false;
     kernel::RemainingWork progress;
     std::int64_t started_ps = 0;
     kernel::Int128 left = 0;   // of its bytes, when it entered the wire or the era
@@ -133,7 +140,7 @@ class FlowNetwork {
   /// A transfer on links where nobody else is.
   struct Alone {
     std::int64_t rate = 0;
-    std::int64_t wire_ps = 0;
+    std::array<std::int64_t, 2> latency_ps{}, wire_ps{};  // [slowed]
   };
   struct Era {
     std::int64_t from_ps = 0;
@@ -166,12 +173,23 @@ class FlowNetwork {
   void mark(FlowIndex flow);
   void share_out(std::int64_t now_ps);
   [[nodiscard]] bool foresee(FlowIndex flow);
+  void follow(std::int64_t now_ps, FlowIndex flow);
+  void change_speed(std::int64_t now_ps, FlowIndex flow);
+  [[nodiscard]] std::int64_t wire_from_ps(const Flow& f) const;
+  [[nodiscard]] std::int64_t foreseen_end_ps(const Flow& f) const;
+  [[nodiscard]] kernel::Int128 foreseen_work(std::int64_t now_ps, const Flow& f) const;
   void meet(std::int64_t now_ps, FlowIndex flow);
   void forget(FlowIndex flow);
   [[nodiscard]] kernel::Int128 wire_work(TransferIndex transfer) const;
   void enter_wire(std::int64_t since_ps, FlowIndex flow);
   void end(FlowIndex flow);
 
+  /// Work that passes in a picosecond, for a byte per second.
+  [[nodiscard]] kernel::Int128 unit(bool slowed) const {
+    return slowed ? kernel::Int128(kMillion) : slowdown_ppm_;
+  }
+
+  static constexpr std::int64_t kMillion = 1'000'000;
   kernel::Int128 slowdown_ppm_;
   kernel::EventQueue* queue_;
   std::uint32_t event_kind_;
@@ -184,7 +202,7 @@ class FlowNetwork {
   std::vector<FlowIndex> dirty_;
   bool shares_changed_ = false;
   // Foresight, where there is one era.
-  bool foresees_ = false;
+  bool foresees_ = false, foresees_slowed_ = false;
   bool slowdown_unforeseen_ = false;              // a foreseen flow is slowed
   std::vector<std::vector<std::uint32_t>> uses_;  // [transfer] its constraints
   // [constraint] flow that is foreseen to be alone there, kNoFlow: none

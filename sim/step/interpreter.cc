@@ -28,8 +28,10 @@ Interpreter::Interpreter(const PreparedStep& step, FlowNetwork& network, kernel:
       classes_[c].prepared = &step.classes[c];
       classes_[c].job = job;
       classes_[c].accounted_ps = options_.jobs[job].start_ps;
+      classes_[c].recorded = options_.accounts;
       ClassOutcome& out = outcome_.classes[c];
       out.start_ps.assign(step.classes[c].op_count(), -1);
+      if (!options_.accounts) continue;
       out.end_ps.assign(step.classes[c].op_count(), -1);
       out.peak_bytes = step.classes[c].lifetimes.persistent_bytes;
     }
@@ -121,7 +123,7 @@ void Interpreter::end_step(std::uint32_t job) {
     }
     if (job == 0) {
       outcome_.step_ps = now_;
-      outcome_.sent_bytes = network_.sent_bytes(now_);
+      if (options_.accounts) outcome_.sent_bytes = network_.sent_bytes(now_);
     }
   }
   if (ends.size() == as_index(options_.steps)) --jobs_behind_;
@@ -129,9 +131,11 @@ void Interpreter::end_step(std::uint32_t job) {
 }
 
 void Interpreter::offer(std::uint32_t c, std::uint32_t lane) {
-  Lane& l = classes_[c].lanes[lane];
-  l.cursor = classes_[c].prepared->expansion.dependency_begin[l.head];
+  Class& k = classes_[c];
+  Lane& l = k.lanes[lane];
+  l.cursor = k.prepared->expansion.dependency_begin[l.head];
   l.waiting_for = kNone;
+  k.waiting &= ~(1U << lane);
   l.started = false;
   ready_.emplace_back(c, lane);
 }
@@ -163,8 +167,12 @@ void Interpreter::try_lane(std::uint32_t c, std::uint32_t lane) {
   Class& k = classes_[c];
   Lane& l = k.lanes[lane];
   l.waiting_for = kNone;
+  k.waiting &= ~(1U << lane);
   if (l.head == kNone || l.started) return;
-  if (blocked(k, l)) return cut_chain(c, l.waiting_for);
+  if (blocked(k, l)) {
+    k.waiting |= 1U << lane;
+    return cut_chain(c, l.waiting_for);
+  }
   l.started = true;
   const std::uint32_t op = l.head;
   const PricedOp& p = k.prepared->price(op);
@@ -237,8 +245,9 @@ void Interpreter::begin(std::uint32_t c, std::uint32_t op, std::int64_t at_ps) {
     if (k.begun[op]) return;  // another leg of the same exchange has begun
     k.begun[op] = true;
   }
-  if (!k.recorded) return;
   ClassOutcome& out = outcome_.classes[c];
+  if (!options_.accounts) out.start_ps[op] = at_ps;
+  if (!k.recorded) return;
   out.start_ps[op] = at_ps;
   k.alive_bytes += p.written_bytes + p.transient_bytes;
   out.peak_bytes = std::max(out.peak_bytes, k.alive_bytes);
@@ -253,21 +262,25 @@ void Interpreter::start_flow(FlowNetwork::TransferIndex transfer) {
     account(party.rank_class);
     begin(party.rank_class, party.op, now_);
     Class& k = classes_[party.rank_class];
-    ++k.active[index(k.prepared->price(party.op).activity)];
-    ++k.running[index(k.prepared->price(party.op).part)];
-    if (options_.overlaps && k.prepared->price(party.op).holds_nobody) let_go(party);
+    const PricedOp& p = k.prepared->price(party.op);
+    occupy(k, p);
+    if (options_.overlaps && p.holds_nobody) {
+      k.ended[party.op] = 2;
+      wake(party.rank_class, party.op);
+    }
     if (!slows_) continue;
     k.flows.push_back(flow);
     touch(party.rank_class);
   }
+  if (slows_) fresh_flows_.push_back(flow);
 }
 
-void Interpreter::let_go(const Party& party) {
-  Class& k = classes_[party.rank_class];
-  k.ended[party.op] = 2;
-  for (std::uint32_t l = 0; l < k.lanes.size(); ++l) {
-    if (k.lanes[l].waiting_for == party.op) ready_.emplace_back(party.rank_class, l);
-  }
+/// Who waits for the operation is looked at again.
+void Interpreter::wake(std::uint32_t c, std::uint32_t op) {
+  const Class& k = classes_[c];
+  each_bit(k.waiting, [&](std::uint32_t l) {
+    if (k.lanes[l].waiting_for == op) ready_.emplace_back(c, l);
+  });
 }
 
 void Interpreter::handle(const kernel::Event& event) {
@@ -287,8 +300,7 @@ void Interpreter::flow_ended(FlowNetwork::FlowIndex flow) {
     account(party.rank_class);
     Class& k = classes_[party.rank_class];
     const PricedOp& p = k.prepared->price(party.op);
-    --k.active[index(p.activity)];
-    --k.running[index(p.part)];
+    vacate(k, p);
     if (slows_) k.flows.erase(std::ranges::find(k.flows, flow));
     touch(party.rank_class);
     if (--k.flows_left[p.stream] == 0) finish(party.rank_class, party.op);
@@ -298,13 +310,15 @@ void Interpreter::flow_ended(FlowNetwork::FlowIndex flow) {
 void Interpreter::finish(std::uint32_t c, std::uint32_t op) {
   Class& k = classes_[c];
   close(c, op, now_);
-  for (std::uint32_t l = 0; l < k.lanes.size(); ++l) {
-    Lane& lane = k.lanes[l];
+  // the lane that the operation holds, if it was not left behind, and those that wait for it
+  const std::uint32_t own = options_.overlaps ? k.prepared->price(op).stream : 0;
+  each_bit(k.waiting | 1U << own, [&](std::uint32_t l) {
+    const Lane& lane = k.lanes[l];
     if (lane.started && lane.head == op)
       next_head(c, l);
     else if (lane.waiting_for == op)
       ready_.emplace_back(c, l);
-  }
+  });
   if (left_to_end_[k.job] == 0) end_step(k.job);
 }
 
@@ -333,36 +347,35 @@ void Interpreter::record_end(std::uint32_t c, std::uint32_t op, std::int64_t at_
   remember_memory(c, at_ps);
 }
 
-void Interpreter::touch(std::uint32_t c) {
-  if (!slows_ || classes_[c].touched) return;
-  classes_[c].touched = true;
-  touched_.push_back(c);
-}
-
 void Interpreter::settle() {
-  if (slows_) {
-    for (const std::uint32_t c : touched_) settle_class(c);
-    const auto slowed = [&](FlowNetwork::FlowIndex flow) {
-      const auto& parties = flow_parties_[flow];
-      return std::ranges::any_of(parties,
-                                 [&](const Party& p) { return classes_[p.rank_class].contended; });
-    };
-    for (const std::uint32_t c : touched_) {
-      for (const FlowNetwork::FlowIndex flow : classes_[c].flows)
-        network_.set_slowed(flow, slowed(flow));
-    }
-    touched_.clear();
-  }
+  if (!touched_.empty()) settle_speeds();
   network_.settle(now_);
 }
 
-/// Time that has passed for the class since the last call, in which nothing but chains went on.
-void Interpreter::account(std::uint32_t c) {
+/// Of classes that something happened to, and of flows that began or whose class has flipped.
+void Interpreter::settle_speeds() {
+  bool flipped = false;
+  for (const std::uint32_t c : touched_) flipped |= settle_class(c);
+  if (flipped) {
+    for (const std::uint32_t c : touched_)
+      for (const FlowNetwork::FlowIndex flow : classes_[c].flows) settle_flow(flow);
+  } else {
+    for (const FlowNetwork::FlowIndex flow : fresh_flows_) settle_flow(flow);
+  }
+  touched_.clear();
+  fresh_flows_.clear();
+}
+
+void Interpreter::settle_flow(FlowNetwork::FlowIndex flow) {
+  bool slowed = false;
+  for (const Party& p : flow_parties_[flow]) slowed = slowed || classes_[p.rank_class].contended;
+  network_.set_slowed(flow, slowed);
+}
+
+void Interpreter::pass(std::uint32_t c) {
   Class& k = classes_[c];
-  const std::int64_t passed = now_ - k.accounted_ps;
-  if (passed == 0) return;
+  if (k.recorded) record_passed(c, now_ - k.accounted_ps);
   k.accounted_ps = now_;
-  if (k.recorded) record_passed(c, passed);
   if (k.chained != 0) catch_up(c);
 }
 

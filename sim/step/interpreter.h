@@ -40,6 +40,7 @@
 ///
 /// Memory follows sim/step/lifetimes.h; what an operation writes is allocated when it starts.
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -69,6 +70,8 @@ struct InterpreterOptions {
   std::vector<JobClasses> jobs = {{}};   // the first starts at 0
   int steps = 1;
   bool chains = true;  // false: an event for every operation
+  // false: of classes only when operations start, of the step only its time
+  bool accounts = true;
   std::int64_t max_operations = std::numeric_limits<std::int64_t>::max();  // of all steps
   // where the clock passes it, run() ends
   std::int64_t cutoff_ps = std::numeric_limits<std::int64_t>::max();
@@ -130,8 +133,7 @@ class Interpreter {
   struct Running {
     std::uint32_t op = kNone;    // under way when the class was caught up with last
     std::uint32_t last = kNone;  // of the chain
-    bool fresh = false;          // began at this instant; settle() says how fast it runs
-    std::int64_t end_ps = 0;     // of op, at the present speed, unless fresh
+    std::int64_t end_ps = 0;     // of op, at the present speed, unless the chain is fresh
     std::int64_t start_ps = 0, alone_ps = 0;  // of op
     bool changed = false;                     // op has changed its speed:
     kernel::RemainingWork progress;           // then of op
@@ -144,6 +146,9 @@ class Interpreter {
     unsigned computing = 0;                       // streams with a chain, bits
     // those whose chain has operations after the one under way
     unsigned chained = 0;
+    // those whose chain began at this instant; settle() says how fast it runs
+    unsigned fresh = 0;
+    unsigned waiting = 0;  // lanes that wait for an operation, bits
     // by stream: without overlap, a send left behind
     std::array<std::uint32_t, plan::kStreams> last_posted{};
     // by stream, of its running communication
@@ -179,6 +184,10 @@ class Interpreter {
   [[nodiscard]] std::pair<std::uint32_t, std::uint32_t> classes_of(std::uint32_t job) const;
   void start_ready();
   void offer(std::uint32_t c, std::uint32_t lane);
+  template <class Visit>  // void(std::uint32_t): lanes or streams, ascending
+  static void each_bit(unsigned bits, Visit&& visit) {
+    for (; bits != 0; bits &= bits - 1) visit(as_u32(std::countr_zero(bits)));
+  }
   void try_lane(std::uint32_t c, std::uint32_t lane);
   void next_head(std::uint32_t c, std::uint32_t lane);
   [[nodiscard]] bool blocked(const Class& k, Lane& lane) const;
@@ -194,9 +203,9 @@ class Interpreter {
   void post_leg(std::uint32_t c, std::uint32_t op, const PricedLeg& leg);
   void arrive(std::uint32_t c, std::uint32_t op, std::uint32_t crossing);
   void start_compute(std::uint32_t c, std::uint32_t op);
-  [[nodiscard]] std::int64_t compute_ps(std::uint32_t c, std::uint32_t op) {  // alone
-    const std::int64_t price = classes_[c].prepared->price(op).compute_ps;
-    return options_.jitter.sigma_ppm == 0 ? price : jittered_ps(c, op, price);
+  /// Alone, of an operation priced `p`.
+  [[nodiscard]] std::int64_t compute_ps(std::uint32_t c, std::uint32_t op, const PricedOp& p) {
+    return options_.jitter.sigma_ppm == 0 ? p.compute_ps : jittered_ps(c, op, p.compute_ps);
   }
   [[nodiscard]] std::int64_t jittered_ps(std::uint32_t c, std::uint32_t op, std::int64_t price);
   // at the present speed
@@ -204,17 +213,35 @@ class Interpreter {
     return k.contended ? kernel::scaled_ps(alone_ps, options_.slowdown_ppm) : alone_ps;
   }
   void start_flow(FlowNetwork::TransferIndex transfer);  // of parties_
-  void let_go(const Party& party);
   void begin(std::uint32_t c, std::uint32_t op, std::int64_t at_ps);
   void finish(std::uint32_t c, std::uint32_t op);
   void close(std::uint32_t c, std::uint32_t op, std::int64_t at_ps);
   void record_end(std::uint32_t c, std::uint32_t op, std::int64_t at_ps);
+  void wake(std::uint32_t c, std::uint32_t op);
+  void occupy(Class& k, const PricedOp& p) const {
+    ++k.active[index(p.activity)];
+    if (options_.accounts) ++k.running[index(p.part)];
+  }
+  void vacate(Class& k, const PricedOp& p) const {
+    --k.active[index(p.activity)];
+    if (options_.accounts) --k.running[index(p.part)];
+  }
   void handle(const kernel::Event& event);
   void flow_ended(FlowNetwork::FlowIndex flow);
   void settle();
-  void settle_class(std::uint32_t c);
-  void touch(std::uint32_t c);
-  void account(std::uint32_t c);
+  void settle_speeds();
+  bool settle_class(std::uint32_t c);
+  void settle_flow(FlowNetwork::FlowIndex flow);
+  void touch(std::uint32_t c) {
+    if (!slows_ || classes_[c].touched) return;
+    classes_[c].touched = true;
+    touched_.push_back(c);
+  }
+  /// Time that has passed for the class since the last call, in which nothing but chains went on.
+  void account(std::uint32_t c) {
+    if (classes_[c].accounted_ps != now_) pass(c);
+  }
+  void pass(std::uint32_t c);
   void record_passed(std::uint32_t c, std::int64_t passed);
   void remember_memory(std::uint32_t c, std::int64_t at_ps) {
     if (options_.memory_samples && classes_[c].recorded) sample_memory(c, at_ps);
@@ -238,7 +265,8 @@ class Interpreter {
   std::vector<std::vector<Party>> flow_parties_;  // [flow]
   std::vector<Party> parties_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> ready_;  // (class, lane)
-  std::vector<std::uint32_t> touched_;
+  std::vector<std::uint32_t> touched_;                          // classes
+  std::vector<FlowNetwork::FlowIndex> fresh_flows_;             // where compute slows
   Outcome outcome_;
 };
 

@@ -1,7 +1,6 @@
 /// Chains of operations that compute (interpreter.h).
 
 #include <algorithm>
-#include <bit>
 
 #include "base/check.h"
 #include "base/numbers.h"
@@ -30,14 +29,13 @@ void Interpreter::start_compute(std::uint32_t c, std::uint32_t op) {
   account(c);
   begin(c, op, now_);
   Class& k = classes_[c];
-  ++k.active[index(Activity::kCompute)];
-  ++k.running[index(p.part)];
+  occupy(k, p);
   make_chain(c, op);
   if (!slows_) {
-    run_from(now_, k, k.compute[p.stream], compute_ps(c, op));
+    run_from(now_, k, k.compute[p.stream], compute_ps(c, op, p));
     return schedule(c, p.stream);
   }
-  k.compute[p.stream].fresh = true;
+  k.fresh |= 1U << p.stream;
   touch(c);
 }
 
@@ -50,18 +48,20 @@ void Interpreter::make_chain(std::uint32_t c, std::uint32_t op) {
   Running& r = k.compute[first.stream];
   r.op = r.last = op;
   k.computing |= 1U << first.stream;
-  if (!options_.chains || !options_.overlaps || compute_ps(c, op) == 0) return;
+  if (!options_.chains || !options_.overlaps || compute_ps(c, op, first) == 0) return;
   std::uint32_t waited_for = kNone;  // of the stream, the first
-  for (const Lane& lane : k.lanes) {
-    if (lane.waiting_for >= op && lane.waiting_for < waited_for &&
-        prepared.price(lane.waiting_for).stream == first.stream)
-      waited_for = lane.waiting_for;
-  }
+  each_bit(k.waiting, [&](std::uint32_t l) {
+    const std::uint32_t other = k.lanes[l].waiting_for;
+    if (other >= op && other < waited_for && prepared.price(other).stream == first.stream)
+      waited_for = other;
+  });
   for (int length = 1; length < kChain && r.last != waited_for; ++length) {
     const std::uint32_t next = prepared.next[r.last];
     if (next == kNone) break;
     const PricedOp& p = prepared.price(next);
-    if (p.kind != plan::OpKind::kCompute || p.part != first.part || compute_ps(c, next) == 0) break;
+    if (p.kind != plan::OpKind::kCompute || (options_.accounts && p.part != first.part) ||
+        compute_ps(c, next, p) == 0)
+      break;
     const auto waits_for = prepared.expansion.dependencies_of(next);
     if (!std::ranges::all_of(waits_for, [&](std::uint32_t before) { return k.ended[before] != 0; }))
       break;
@@ -78,30 +78,27 @@ void Interpreter::cut_chain(std::uint32_t c, std::uint32_t op) {
   if ((k.chained >> stream & 1U) == 0 || op < r.op || op >= r.last) return;
   r.last = op;
   if (r.op == op) k.chained &= ~(1U << stream);
-  if (!r.fresh) schedule(c, stream);
+  if ((k.fresh >> stream & 1U) == 0) schedule(c, stream);
 }
 
 /// Ends and begins what the class's chains have ended and begun until now, in the order of time: at
 /// each instant what ends, then what begins.
 void Interpreter::catch_up(std::uint32_t c) {
   Class& k = classes_[c];
-  const auto each = [&](unsigned streams, auto&& visit) {
-    for (; streams != 0; streams &= streams - 1) visit(as_u32(std::countr_zero(streams)));
-  };
   const auto due = [&](std::int64_t at_ps) {
     unsigned streams = 0;
-    each(k.chained,
-         [&](std::uint32_t s) { streams |= k.compute[s].end_ps == at_ps ? 1U << s : 0; });
+    each_bit(k.chained,
+             [&](std::uint32_t s) { streams |= k.compute[s].end_ps == at_ps ? 1U << s : 0; });
     return streams;
   };
   for (;;) {
     std::int64_t at_ps = now_;
-    each(k.chained, [&](std::uint32_t s) { at_ps = std::min(at_ps, k.compute[s].end_ps); });
+    each_bit(k.chained, [&](std::uint32_t s) { at_ps = std::min(at_ps, k.compute[s].end_ps); });
     const unsigned streams = due(at_ps);
     // what follows begins with all that begins now
-    if (at_ps == now_) return each(streams, [&](std::uint32_t s) { end_compute(c, s); });
-    each(streams, [&](std::uint32_t s) { close(c, k.compute[s].op, at_ps); });
-    each(streams, [&](std::uint32_t s) { go_on(c, s); });
+    if (at_ps == now_) return each_bit(streams, [&](std::uint32_t s) { end_compute(c, s); });
+    each_bit(streams, [&](std::uint32_t s) { close(c, k.compute[s].op, at_ps); });
+    each_bit(streams, [&](std::uint32_t s) { go_on(c, s); });
   }
 }
 
@@ -111,7 +108,7 @@ void Interpreter::go_on(std::uint32_t c, std::uint32_t stream) {
   Running& r = k.compute[stream];
   r.op = k.lanes[stream].head = k.prepared->next[r.op];
   begin(c, r.op, r.end_ps);
-  run_from(r.end_ps, k, r, compute_ps(c, r.op));
+  run_from(r.end_ps, k, r, compute_ps(c, r.op, k.prepared->price(r.op)));
   if (r.op == r.last) k.chained &= ~(1U << stream);
 }
 
@@ -144,7 +141,7 @@ void Interpreter::schedule(std::uint32_t c, std::uint32_t stream) {
   std::int64_t end_ps = r.end_ps;
   for (std::uint32_t op = r.op; op != r.last;) {  // each rounded up by itself
     op = k.prepared->next[op];
-    end_ps += present_ps(k, compute_ps(c, op));
+    end_ps += present_ps(k, compute_ps(c, op, k.prepared->price(op)));
   }
   r.ticket = queue_.push(base::SimTime::from_ps(end_ps), kernel::Phase::kRelease, kComputeEnds,
                          c * plan::kStreams + stream);
@@ -160,29 +157,29 @@ void Interpreter::end_compute(std::uint32_t c, std::uint32_t stream) {
   r.ticket = 0;
   k.computing &= ~(1U << stream);
   k.chained &= ~(1U << stream);
-  --k.active[index(Activity::kCompute)];
-  --k.running[index(k.prepared->price(op).part)];
+  vacate(k, k.prepared->price(op));
   touch(c);
   finish(c, op);
 }
 
-void Interpreter::settle_class(std::uint32_t c) {
+/// Speeds of what the class computes. True: it is contended now and was not, or the other way
+/// round.
+bool Interpreter::settle_class(std::uint32_t c) {
   Class& k = classes_[c];
   k.touched = false;
   const bool contended = k.active[index(Activity::kCompute)] > 0 && !k.flows.empty();
   const bool flipped = contended != k.contended;
   k.contended = contended;
-  for (unsigned left = k.computing; left != 0; left &= left - 1) {
-    const auto s = as_u32(std::countr_zero(left));
+  each_bit(flipped ? k.computing : k.fresh, [&](std::uint32_t s) {
     Running& r = k.compute[s];
-    if (!r.fresh && !flipped) continue;
-    if (r.fresh)
-      run_from(now_, k, r, compute_ps(c, r.op));
+    if ((k.fresh >> s & 1U) != 0)
+      run_from(now_, k, r, compute_ps(c, r.op, k.prepared->price(r.op)));
     else
       change_speed(k, r);
-    r.fresh = false;
     schedule(c, s);
-  }
+  });
+  k.fresh = 0;
+  return flipped;
 }
 
 }  // namespace orrery::sim

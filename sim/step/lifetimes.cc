@@ -9,6 +9,7 @@ Lifetimes lifetimes(const plan::Program& program, const plan::RankClass& rank_cl
     life.persistent_bytes += program.buffers[p.buffer].bytes();
   // A counting sort of (operation, free) by operation.
   life.hold_begin.assign(expansion.ops.size() + 1, 0);
+  if (expansion.frees.empty()) return life;
   for (const plan::Expansion::Free& f : expansion.frees) {
     ++life.hold_begin[f.op + 1];
     life.frees.push_back({f.bytes, f.users + 1});

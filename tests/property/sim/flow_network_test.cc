@@ -90,16 +90,19 @@ struct Outcome {
   std::vector<std::vector<std::int64_t>> sent, rates;
 };
 
+enum class Foresight : std::uint8_t { kNone, kUntilSlowed, kPastSlowdowns };
+
 class Run {
  public:
   Run(const topologies::Topology& star, const std::vector<costmodel::Transfer>& transfers,
-      std::int64_t slowdown, bool step_by_step)
+      std::int64_t slowdown, Foresight foresight)
       : network_(star, slowdown, queue_, kNetwork),
         flow_(transfers.size(), kNone),
         slowed_(transfers.size(), false) {
     for (std::uint32_t i = 0; i < transfers.size(); ++i) network_.add(transfers[i], i);
     network_.freeze();
-    if (step_by_step) network_.step_by_step();
+    if (foresight == Foresight::kNone) network_.step_by_step();
+    if (foresight == Foresight::kPastSlowdowns) network_.foresee_slowed();
   }
   Outcome outcome_of(const std::vector<Action>& actions) {
     for (std::uint32_t d = 0; d < actions.size(); ++d)
@@ -165,8 +168,9 @@ RC_GTEST_PROP(FlowNetworkProperty, ForesightChangesNothing, ()) {
          static_cast<std::uint32_t>(*rc::gen::inRange<std::size_t>(0, transfers.size())),
          *rc::gen::inRange(0, 3) == 0};
   }
-  Outcome together = Run(star, transfers, slowdown, false).outcome_of(actions),
-          apart = Run(star, transfers, slowdown, true).outcome_of(actions);
+  const auto foresight = *rc::gen::element(Foresight::kUntilSlowed, Foresight::kPastSlowdowns);
+  Outcome together = Run(star, transfers, slowdown, foresight).outcome_of(actions),
+          apart = Run(star, transfers, slowdown, Foresight::kNone).outcome_of(actions);
   std::sort(together.ends.begin(), together.ends.end());  // of one instant, in any order
   std::sort(apart.ends.begin(), apart.ends.end());
   RC_ASSERT(together.ends == apart.ends);

@@ -50,6 +50,7 @@ base::Result<void> Interpreter::step(std::int64_t index, bool record) {
   }
   if (streams_ != nullptr) TRY_VOID(streams_->finish());
   for (int s = 0; s < plan::kStreams; ++s) TRY_VOID(drain(static_cast<Stream>(s)));
+  if (quantised_) TRY_VOID(quantised_->end_step());
   TRY_VOID(communicator_.healthy());
   communicator_.at({.rank = communicator_.rank(), .stage = class_.stage});
   if (record) finish_record();

@@ -1,9 +1,12 @@
 #include "executor/runtime/quantised_operands.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include "base/check.h"
 #include "executor/state/tensor.h"
@@ -24,6 +27,10 @@ bool is_product(const model::SegmentShape& s) {
 int quantised_read(const model::SegmentShape& s, Phase phase) {
   if (!is_product(s) || s.quantises_input || phase == Phase::kB) return -1;
   return phase == Phase::kF ? 0 : 1;
+}
+
+bool is_delayed(const plan::Program& program) {
+  return model::format_of(program.precision) == model::Format::kFp8Delayed;
 }
 
 bool reads(const plan::Op& op, plan::BufferId buffer) {
@@ -53,7 +60,9 @@ QuantisedOperands::QuantisedOperands(const plan::Program& program,
       instances_(instances),
       communicator_(communicator),
       scales_(instances.size(), 1.0F) {
-  quantisation_.largest = [this](ProductOperand, float own) { return largest(own); };
+  quantisation_.largest = [this](ProductOperand operand, float own) {
+    return largest(operand, own);
+  };
   for (const plan::Template& t : program.templates)
     for (auto op = t.ops.begin(); op != t.ops.end(); ++op) {
       if (op->kind != plan::OpKind::kCompute || op->unit || op->writes.empty()) continue;
@@ -80,6 +89,9 @@ base::Result<void> QuantisedOperands::open_channels() {
     if (program_.groups[id].size == 1) continue;
     TRY(channels_[id], channel_of(communicator_, program_.groups[id], plan::Stream::kTensor));
   }
+  if (!is_delayed(program_) || program_.devices_per_stage == 1) return {};
+  const plan::Group stage{.name = "stage", .size = program_.devices_per_stage};
+  TRY(stage_, channel_of(communicator_, stage, plan::Stream::kData));
   return {};
 }
 
@@ -88,7 +100,12 @@ void QuantisedOperands::keep_copies(plan::UnitId unit, std::int64_t layer,
   copies_[{unit, layer}].bytes = bytes;
 }
 
-float QuantisedOperands::largest(float own) {
+float QuantisedOperands::largest(ProductOperand operand, float own) {
+  if (is_delayed(program_)) {
+    Largest& of = history_[{layer_, op_->name, operand}];
+    of.now = std::max(of.now, own);
+    if (!of.before.empty()) return std::ranges::max(of.before);
+  }
   if (channel_ == nullptr || !outcome_) return own;
   at::Tensor all = at::from_blob(&own, {1}, at::TensorOptions().dtype(at::kFloat));
   outcome_ = communicator_.all_reduce(*channel_, all, plan::Reduce::kMax);
@@ -127,6 +144,8 @@ Quantisation& QuantisedOperands::enter(const plan::Op& op, std::int64_t layer,
                                        std::int64_t micro_batch) {
   const model::SegmentShape& s = program_.segments[op.segment];
   quantisation_.copies = nullptr;
+  op_ = &op;
+  layer_ = layer;
   channel_ = nullptr;
   if (s.format == model::Format::kNone || s.kind == SegmentKind::kAdamW) return quantisation_;
   if (const auto at = channels_.find(tensor_group(op)); at != channels_.end())
@@ -157,6 +176,21 @@ void QuantisedOperands::moved(const plan::Op& op, std::int64_t layer, std::int64
     for (const plan::BufferRef& to : *made)
       scales_[instances_.at(to, layer, micro_batch)] =
           scales_[instances_.at(op.reads[0], layer, micro_batch)];
+}
+
+base::Result<void> QuantisedOperands::end_step() {
+  if (history_.empty()) return {};
+  at::Tensor all = at::empty({std::ssize(history_)}, at::kFloat);
+  float* number = all.mutable_data_ptr<float>();
+  for (auto& [key, of] : history_) *number++ = std::exchange(of.now, 0.0F);
+  if (program_.devices_per_stage > 1)
+    TRY_VOID(communicator_.all_reduce(stage_, all, plan::Reduce::kMax));
+  number = all.mutable_data_ptr<float>();
+  for (auto& [key, of] : history_) {
+    of.before.push_back(*number++);
+    if (of.before.size() > kHistory) of.before.pop_front();
+  }
+  return {};
 }
 
 }  // namespace orrery::executor

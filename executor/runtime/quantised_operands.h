@@ -7,9 +7,14 @@
 /// A tensor whose features or tokens are split over tensor ranks has one scale: that of the largest
 /// number on any of them, which they find together (four bytes beside each such tensor, which the
 /// Program does not state). Data ranks and micro-batches have tensors of their own.
+///
+/// Delayed scales are taken from the largest number of the last kHistory steps, over micro-batches
+/// and all ranks of the stage, which find it together behind each step; in the first one as current
+/// scales are (Transformer Engine's DelayedScaling, whose first scale is 1).
+#include <deque>
 #include <map>
-#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -40,14 +45,21 @@ class QuantisedOperands {
   base::Result<void> leave(const plan::Op& op, std::int64_t layer, std::int64_t micro_batch);
   /// A collective has moved codes, whose scale is that of all its ranks.
   void moved(const plan::Op& op, std::int64_t layer, std::int64_t micro_batch);
+  /// A step has ended. Error: kCollective.
+  base::Result<void> end_step();
 
  private:
+  static constexpr std::size_t kHistory = 1024;
+  struct Largest {
+    float now = 0;             // in this step
+    std::deque<float> before;  // steps, the latest last
+  };
   struct UnitCopies {
     at::Tensor bytes;
     std::map<std::int64_t, WeightCopies> of_view;  // by the view's offset
   };
 
-  float largest(float own);
+  float largest(ProductOperand operand, float own);
   [[nodiscard]] plan::GroupId tensor_group(const plan::Op& op) const;
   WeightCopies* copies_of(const plan::Op& op, std::int64_t layer);
   /// A view of the bytes of a weight's copy by rows, or of the one by columns.
@@ -63,6 +75,11 @@ class QuantisedOperands {
   std::map<std::pair<plan::UnitId, std::int64_t>, UnitCopies> copies_;
   std::map<const plan::Op*, plan::UnitId> readers_;  // of results without weights: who reads them
   std::map<plan::GroupId, Channel> channels_;
+  Channel stage_;  // of delayed scales
+  // by layer, operation and operand: in one order on all ranks of the stage
+  std::map<std::tuple<std::int64_t, std::string, ProductOperand>, Largest> history_;
+  const plan::Op* op_ = nullptr;
+  std::int64_t layer_ = 0;
   const Channel* channel_ = nullptr;  // of the operation's tensor group; null: it is alone
   base::Result<void> outcome_;
 };

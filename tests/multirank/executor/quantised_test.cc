@@ -167,7 +167,8 @@ TEST_P(QuantisedTraining, LossesOfAnyRanksAreThoseOfOneProcessAndNearTheUnquanti
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, QuantisedTraining,
-                         ::testing::Values(Tolerance{Precision::kFp8Current, 5e-3, 2e-3},
+                         ::testing::Values(Tolerance{Precision::kFp8Delayed, 5e-3, 2e-3},
+                                           Tolerance{Precision::kFp8Current, 5e-3, 2e-3},
                                            Tolerance{Precision::kFp8Block, 5e-3, 2e-3},
                                            Tolerance{Precision::kMxFp8, 5e-3, 2e-3},
                                            Tolerance{Precision::kNvFp4, 2e-2, 1e-2}),

@@ -121,6 +121,10 @@ Result<int> run(const Options& options, const Invocation&) {
   TRY(const Plan plan, plan::load_plan(options.string("plan")));
   TRY(const Scene scene, scene_of(options, plan));
   TRY_VOID(check_ranks(plan, scene.cost.topology()));
+  if (model::format_of(plan.precision) != model::Format::kNone)
+    return refuse(ErrorCode::kUnsupported, "plan again with --precision bf16 or fp32",
+                  "the executor emulates {}: its times are not a device's",
+                  model::to_string(plan.precision));
   TRY(const plan::Program program, training_program(plan, scene.model));
   TRY(const std::vector<int> ranks, ranks_of(options, program));
   TRY_VOID(check_trainable(program));

@@ -24,6 +24,10 @@ base::Result<void> check_segments(const plan::Program& program) {
     }
   }
   base::ErrorSink sink;
+  for (const model::SegmentShape& shape : program.segments)
+    if (const std::string fault = quantised_fault(shape); !fault.empty())
+      sink.add(base::make_error(ErrorCode::kUnsupported, "{}", fault)
+                   .with_hint("fewer tensor ranks, a wider model, or fp8-current"));
   for (const auto& [segment, phase] : missing) {
     sink.add(base::make_error(ErrorCode::kUnsupported,
                               "the executor has no phase {} of segment '{}' at this shape",
@@ -67,6 +71,8 @@ Interpreter::Interpreter(const plan::Program& program, Communicator& communicato
   context_.global_batch = program.global_batch;
   context_.optimizer = options.optimizer;
   context_.rotary = &rotary_;
+  if (model::format_of(program.precision) != model::Format::kNone)
+    quantised_.emplace(program, instances_, communicator);
   site.board.stage(class_.stage);
 }
 
@@ -121,6 +127,7 @@ base::Result<void> Interpreter::open_channels() {
     TRY(channels_[group.raw()][as_index(stream)],
         channel_of(communicator_, program_.groups[group], stream));
   }
+  if (quantised_) TRY_VOID(quantised_->open_channels());
   return {};
 }
 
@@ -172,6 +179,7 @@ void Interpreter::make_state() {
     const plan::InstanceIndex at = instances_.at({p.buffer, 0}, p.layer, 0);
     tensors_[at] = make_persistent(
         decl, p.layer, decl.category == BufferCategory::kParameter || masters.contains(at));
+    if (is_quantised(decl.dtype)) quantised_->keep_copies(*decl.unit, p.layer, tensors_[at]);
   }
 }
 
@@ -179,7 +187,7 @@ at::Tensor Interpreter::make_persistent(const plan::BufferDecl& decl, std::int64
                                         bool parameters) {
   const CategoryScope scope(site_.allocator, decl.category);
   at::Tensor made = empty(decl.shape, decl.dtype, site_.device);
-  if (!parameters) return made.zero_();
+  if (!parameters || is_quantised(decl.dtype)) return made.zero_();
   ORRERY_CHECK(decl.unit.has_value(), "parameter buffer '{}' has no unit", decl.name);
   const plan::ParameterUnit& unit = program_.units[*decl.unit];
   const std::int64_t n = made.numel();

@@ -20,6 +20,7 @@
 
 #include "base/numbers.h"
 #include "base/result.h"
+#include "executor/runtime/quantised_operands.h"
 #include "executor/runtime/site.h"
 #include "executor/runtime/stream_order.h"
 #include "executor/segments/segments.h"
@@ -120,6 +121,7 @@ class Interpreter {
   std::vector<std::unique_ptr<Transfer>> pending_;  // by stream
   std::map<plan::RedistributionId, Redistributor> redistributors_;
   RotaryTables rotary_;
+  std::optional<QuantisedOperands> quantised_;  // of a Program with such products
   SegmentContext context_;
 
   std::int64_t current_step_ = 0;

@@ -50,6 +50,7 @@ base::Result<void> Interpreter::step(std::int64_t index, bool record) {
   }
   if (streams_ != nullptr) TRY_VOID(streams_->finish());
   for (int s = 0; s < plan::kStreams; ++s) TRY_VOID(drain(static_cast<Stream>(s)));
+  if (quantised_) TRY_VOID(quantised_->end_step());
   TRY_VOID(communicator_.healthy());
   communicator_.at({.rank = communicator_.rank(), .stage = class_.stage});
   if (record) finish_record();
@@ -164,12 +165,14 @@ base::Result<void> Interpreter::compute(const Step& step) {
   context_.first_sequence = step.first_sequence;
   context_.shard_begin = step.shard_begin;
   context_.unit = op.unit ? &program_.units[*op.unit] : nullptr;
+  if (quantised_) context_.quantisation = &quantised_->enter(op, step.layer, step.micro_batch);
   Operands operands = operands_of(step);
   const BufferCategory category = op.writes.empty()
                                       ? BufferCategory::kActivation
                                       : program_.buffers[op.writes.front().buffer].category;
   const CategoryScope scope(site_.allocator, category);
   TRY_VOID(run_segment(shape, op.phase, operands, context_));
+  if (quantised_) TRY_VOID(quantised_->leave(op, step.layer, step.micro_batch));
   for (std::size_t i = 0; i < operands.writes.size(); ++i) {
     Output& out = operands.writes[i];
     const plan::BufferRef& ref = op.writes.empty() ? op.updates[i] : op.writes[i];
@@ -181,7 +184,8 @@ base::Result<void> Interpreter::compute(const Step& step) {
       to.copy_(out.tensor.view(to.sizes()));
       continue;
     }
-    ORRERY_CHECK(out.tensor.defined() && out.tensor.sizes() == at::IntArrayRef(out.shape),
+    ORRERY_CHECK(out.tensor.defined() &&
+                     out.tensor.sizes() == at::IntArrayRef(stored_shape(out.shape, out.dtype)),
                  "output {} of '{}' has another shape", i, op.name);
     ORRERY_CHECK(out.tensor.scalar_type() == scalar_type(out.dtype),
                  "output {} of '{}' has another dtype", i, op.name);
@@ -235,6 +239,7 @@ base::Result<void> Interpreter::redistribution(const Step& step) {
 base::Result<void> Interpreter::collective(const Step& step) {
   const plan::Op& op = *step.op;
   if (op.redistribution) return redistribution(step);
+  if (quantised_) quantised_->moved(op, step.layer, step.micro_batch);
   const Channel& channel = channels_[op.group.raw()][as_index(op.stream)];
   if (op.pieces > 1) return collective_piece(step, channel);
   const auto part_of_flat = [&](at::Tensor t) {

@@ -55,6 +55,12 @@ base::Diagnostics prepare(Session& s) {
                              s.world.world_size())
                 .with_hint(fmt::format("start it with --ranks {}", s.program.world_size))};
   }
+  if (model::format_of(s.program.precision) != model::Format::kNone && !s.site.device.is_cpu()) {
+    return {base::make_error(ErrorCode::kUnsupported,
+                             "{} trains on the CPU, where its products are emulated",
+                             model::to_string(s.program.precision))
+                .with_hint("train with --device cpu, or plan again with --precision bf16")};
+  }
   base::Result<TokenData> data =
       TokenData::open(s.options.data, s.program.spec.vocab, s.program.sequence);
   if (!data) return data.error();

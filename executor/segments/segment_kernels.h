@@ -37,4 +37,9 @@ Kernel bias, norm_sums, norm_apply, scores, softmax, values;
 Kernel loss_max, loss_sum, loss;
 Kernel slice, zero_gradient, accumulate, adamw;
 
+/// Products of shapes with a format, on the CPU.
+Kernel quantised_linear;
+/// Forward of a norm or an activation whose first result is written quantised.
+void quantised_result(const SegmentShape& s, Kernel* kernel, Operands& o, SegmentContext& context);
+
 }  // namespace orrery::executor::kernels

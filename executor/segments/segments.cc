@@ -117,7 +117,14 @@ base::Result<void> run_segment(const SegmentShape& shape, Phase phase, Operands&
   }
   kernels::Kernel* const kernel = find(shape.kind)->kernel;
   if (kernel == nullptr) return load(shape, operands, context);
-  kernel(shape, phase, operands, context);
+  const bool quantised = shape.format != model::Format::kNone;
+  if (quantised && kernel == kernels::linear)
+    kernels::quantised_linear(shape, phase, operands, context);
+  else if (quantised && phase == Phase::kF && !operands.writes.empty() &&
+           is_quantised(operands.writes[0].dtype))
+    kernels::quantised_result(shape, kernel, operands, context);
+  else
+    kernel(shape, phase, operands, context);
   return {};
 }
 

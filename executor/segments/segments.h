@@ -23,6 +23,7 @@
 namespace orrery::executor {
 
 class TokenData;
+struct Quantisation;
 
 /// An output: shape and dtype as declared; `make()` allocates it, or a segment assigns a tensor of
 /// its own making.
@@ -89,6 +90,7 @@ struct SegmentContext {
   const plan::ParameterUnit* unit = nullptr;
   std::int64_t shard_begin = 0;  // first element of the owned shard in the unit's flat storage
   RotaryTables* rotary = nullptr;
+  Quantisation* quantisation = nullptr;  // of shapes with a format
 };
 
 /// Runs one phase. Errors: kUnsupported (a segment without an implementation), those of the token

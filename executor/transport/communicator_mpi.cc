@@ -76,6 +76,7 @@ MPI_Datatype base_type(model::DType t) {
     case model::DType::kFloat32: return MPI_FLOAT;
     case model::DType::kBFloat16: return MPI_UINT16_T;
     case model::DType::kInt64: return MPI_INT64_T;
+    case model::DType::kFloat8: return MPI_UINT8_T;
     default: break;
   }
   ORRERY_CHECK(false, "dtype {}", as_int(t));

@@ -155,7 +155,7 @@ def cell_table(orrery, cells, variants, plot):
         print("| Spearman of it | | | |" + "".join(f" {spearman(*zip(*[r[2:] for r in c])):.2f} |" for c in columns.values()))
         memory_table(cells, columns)
     if plot:
-        draw(cells, columns, plot)
+        draw(columns, plot)
 
 
 def memory_table(cells, columns):
@@ -195,20 +195,21 @@ def explained(orrery, cells, prices):
           f"both by one setting {counts[2]}.")
 
 
-def draw(cells, columns, path):
+def draw(columns, path):
     import matplotlib  # pylint: disable=import-outside-toplevel
 
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "orrery"
     from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
 
-    figure, axes = pyplot.subplots(figsize=(5, 5))
-    for name, column in columns.items():
-        axes.plot([r[0] for r in column], [r[1] for r in column], ".", label=name)
-    axes.plot([1, 2], [1, 2], "k--", linewidth=0.8)
-    axes.set_xlabel("published throughput over the best Megatron-LM")
-    axes.set_ylabel("ours")
-    axes.legend()
+    figure, both = pyplot.subplots(1, 2, figsize=(10, 5))
+    for axes, first, ends, what in zip(both, (0, 2), ([1, 2], [0.4, 1]), ("throughput", "peak memory")):
+        for name in ("batch 8", "batch 16 on 32, tensor 4 at least", "batch by memory, less over more hosts"):
+            axes.plot([r[first] for r in columns[name]], [r[first + 1] for r in columns[name]], ".", label=name)
+        axes.plot(ends, ends, "k--", linewidth=0.8)
+        axes.set_xlabel(f"published {what} over the best Megatron-LM's")
+        axes.set_ylabel("ours")
+    both[1].legend()
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
@@ -262,9 +263,9 @@ def main():
         by_size = lambda cell: 16 if int(cell["gpus"]) == 32 else 8  # noqa: E731
         cell_table(orrery, [c for c in cells if c["figure"] != "9"],
                    [("batch 8", lambda c: 8, quarter, 1), ("batch 16", lambda c: 16, quarter, 1), ("batch 16 on 32", by_size, quarter, 1),
-                    ("the same, tensor 4 at least", by_size, quarter, 4), ("batch 8, NCCL", lambda c: 8, nccl, 1),
+                    ("batch 16 on 32, tensor 4 at least", by_size, quarter, 4), ("batch 8, NCCL", lambda c: 8, nccl, 1),
                     ("batch 8, 7 tensors of scores", lambda c: 8, quarter, 1, 7), ("batch by memory, 7 tensors", filled, quarter, 1, 7),
-                    ("and less over more hosts", filled, slower, 1, 7), ("and tensor 4 at least", filled, slower, 4, 7)],
+                    ("batch by memory, less over more hosts", filled, slower, 1, 7), ("the same, tensor 4 at least", filled, slower, 4, 7)],
                    given.plot)
         print("\n### What would explain a cell of Figures 7 and 8\n")
         explained(orrery, [c for c in cells if c["figure"] != "9"],

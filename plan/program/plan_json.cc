@@ -13,14 +13,17 @@ using model::names_up_to;
 
 constexpr std::string_view kSchema = "orrery.plan/1";
 
+/// Beside a partition: all that a strategy may say there.
+Json sharding_json(const LayerStrategy& s) {
+  return {{"zero", s.zero},
+          {"recompute", to_string(s.recompute)},
+          {"grad_reduce", to_string(s.grad_reduce)}};
+}
+
 /// Fields of rarer dimensions stand only where they differ from their default.
 Json strategy_json(const LayerStrategy& s) {
-  Json json = {{"tp", s.tp},
-               {"dp", s.dp},
-               {"zero", s.zero},
-               {"sequence_parallel", s.sequence_parallel},
-               {"recompute", to_string(s.recompute)},
-               {"grad_reduce", to_string(s.grad_reduce)}};
+  Json json = sharding_json(s);
+  json.update({{"tp", s.tp}, {"dp", s.dp}, {"sequence_parallel", s.sequence_parallel}});
   const LayerStrategy plain;
   if (s.cp != plain.cp) json["cp"] = s.cp;
   if (s.context != plain.context) json["context"] = to_string(s.context);
@@ -41,15 +44,15 @@ Json partition_json(const LayerPartition& partition) {
   return json;
 }
 
-/// Beside a partition: all that a strategy may say there.
-Json sharding_json(const LayerStrategy& s) {
-  return {{"zero", s.zero},
-          {"recompute", to_string(s.recompute)},
-          {"grad_reduce", to_string(s.grad_reduce)}};
-}
-
 int read_degree(base::Reader& r, std::string_view key) {
   return as_int(r.required_int(key, {1, kMaxWorldSize}));
+}
+
+/// What strategies and shardings say alike.
+void read_states(base::Reader& r, LayerStrategy& s) {
+  s.zero = as_int(r.required_int("zero", {0, 3}));
+  s.recompute = r.required_enum("recompute", names_up_to(Recompute::kFull));
+  s.grad_reduce = r.required_enum("grad_reduce", names_up_to(GradReduce::kEnd));
 }
 
 LayerStrategy read_strategy(const base::Node& node, std::string what, base::ErrorSink& sink) {
@@ -57,10 +60,8 @@ LayerStrategy read_strategy(const base::Node& node, std::string what, base::Erro
   LayerStrategy s;
   s.tp = read_degree(r, "tp");
   s.dp = read_degree(r, "dp");
-  s.zero = as_int(r.required_int("zero", {0, 3}));
   s.sequence_parallel = r.required_bool("sequence_parallel");
-  s.recompute = r.required_enum("recompute", names_up_to(Recompute::kFull));
-  s.grad_reduce = r.required_enum("grad_reduce", names_up_to(GradReduce::kEnd));
+  read_states(r, s);
   const auto degree = [&](std::string_view key, int& value, std::int64_t least) {
     if (const auto given = r.optional_int(key, {least, kMaxWorldSize})) value = as_int(*given);
   };
@@ -81,9 +82,7 @@ LayerStrategy read_strategy(const base::Node& node, std::string what, base::Erro
 LayerStrategy read_sharding(const base::Node& node, std::string what, base::ErrorSink& sink) {
   base::Reader r(node, std::move(what), sink);
   LayerStrategy s;
-  s.zero = as_int(r.required_int("zero", {0, 3}));
-  s.recompute = r.required_enum("recompute", names_up_to(Recompute::kFull));
-  s.grad_reduce = r.required_enum("grad_reduce", names_up_to(GradReduce::kEnd));
+  read_states(r, s);
   r.finish();
   return s;
 }

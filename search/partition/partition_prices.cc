@@ -155,6 +155,7 @@ void PartitionPrices::price_weights(std::int64_t elements, std::uint32_t summed,
   if (step_.zero < 3) return;
   const std::int64_t gather_ps = all_reduce_ps(summed, bytes) / 2;  // half of a ring's way
   for (const Phase phase : {kF, kB}) {
+    if (phase == kB && step_.recomputes) continue;  // gathered for the F that runs again
     PhasePrice& part = price.phases[as_index(phase)];
     part.exposed_ps += costmodel::overlapped_ps(part.compute_ps, gather_ps,
                                                 cost_.overlap_slowdown_ppm(), cost_.overlaps()) -

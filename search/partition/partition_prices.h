@@ -12,8 +12,9 @@
 ///
 /// Of a step of m micro-batches, gradients are reduced and parameters updated once: 1 / m of that
 /// is a micro-batch's. ZeRO shards states over the n devices of a block: optimizer states and
-/// updates to 1 / n, under zero 3 the parameters, which are gathered for F and again for B, beside
-/// what computes. Gradients count in full: they are, but where every micro-batch reduces them.
+/// updates to 1 / n, under zero 3 the parameters, which are gathered for F and again for the
+/// backward, beside what computes. Gradients count in full: they are, but where every micro-batch
+/// reduces them.
 ///
 /// An all-reduce runs in all groups at once that the id bits of its contracted dimensions span, on
 /// the devices' own links; moves run on theirs. r_host, r_fabric: what every device gets when all

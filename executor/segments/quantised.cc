@@ -6,6 +6,7 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -16,22 +17,27 @@
 namespace orrery::executor {
 namespace {
 
-constexpr float kLargestE2M1 = 6;
+constexpr float kLargestE4M3 = 448, kLargestE5M2 = 57344, kLargestE2M1 = 6;
 
-/// Steps of 1/2 up to 2, of 1 up to 4, of 2 up to 6: codes count them, so that ties go to even.
+/// How many of the midpoints of neighbouring numbers lie below: a tie goes to the even code.
 std::uint8_t encode_e2m1(float x) {
   const float a = std::abs(x) < kLargestE2M1 ? std::abs(x) : kLargestE2M1;  // NaN: there is none
-  float steps = std::nearbyint(2 * a);
-  if (a > 4)
-    steps = 6 + std::nearbyint((a - 4) / 2);
-  else if (a > 2)
-    steps = 2 + std::nearbyint(a);
+  const int steps = int{a > 0.25F} + int{a >= 0.75F} + int{a > 1.25F} + int{a >= 1.75F} +
+                    int{a > 2.5F} + int{a >= 3.5F} + int{a > 5};
   return static_cast<std::uint8_t>(static_cast<unsigned>(steps) | (std::signbit(x) ? 8U : 0U));
 }
 float decode_e2m1(std::uint8_t code) {
   constexpr float kNumbers[] = {0, 0.5F, 1, 1.5F, 2, 3, 4, kLargestE2M1};
   const float a = kNumbers[code & 7U];
   return (code & 8U) != 0 ? -a : a;
+}
+
+/// Saturates.
+std::uint8_t encode_e4m3(float x) {
+  return c10::Float8_e4m3fn(std::clamp(x, -kLargestE4M3, kLargestE4M3)).x;
+}
+std::uint8_t encode_e5m2(float x) {
+  return c10::Float8_e5m2(std::clamp(x, -kLargestE5M2, kLargestE5M2)).x;
 }
 
 float decode_power(std::uint8_t biased) { return std::ldexp(1.0F, int{biased} - 127); }
@@ -71,74 +77,77 @@ float read_scale(const Coding& c, const std::byte* at) {
   return c.code == Code::kE2M1 ? decode(Code::kE4M3, byte) : decode_power(byte);
 }
 
-/// Numbers of a matrix, which may lie by columns.
+/// Rows [row, row + n) of a matrix, which may lie by columns, as dense fp32.
 template <class T>
-struct Matrix {
-  const T* data;
-  std::int64_t rows, columns, row_stride, column_stride;
-  explicit Matrix(const at::Tensor& x)
-      : data(x.const_data_ptr<T>()),
-        rows(x.size(0)),
-        columns(x.size(1)),
-        row_stride(x.stride(0)),
-        column_stride(x.stride(1)) {}
-  float at(std::int64_t r, std::int64_t c) const {
-    return static_cast<float>(data[r * row_stride + c * column_stride]);
+void fetch(const at::Tensor& x, std::int64_t row, std::int64_t n, float* to) {
+  const std::int64_t columns = x.size(1), down = x.stride(0), along = x.stride(1);
+  const T* const from = x.const_data_ptr<T>() + row * down;
+  if (along == 1) {
+    for (std::int64_t r = 0; r < n; ++r)
+      for (std::int64_t c = 0; c < columns; ++c)
+        to[r * columns + c] = static_cast<float>(from[r * down + c]);
+    return;
   }
-};
-
-/// Rows and columns under one scale.
-struct Part {
-  std::int64_t row, end_row, column, end_column;
-};
-
-template <class T>
-float largest_in(const Matrix<T>& x, const Part& p) {
-  float largest = 0;
-  for (std::int64_t r = p.row; r < p.end_row; ++r)
-    for (std::int64_t c = p.column; c < p.end_column; ++c)
-      largest = std::max(largest, std::abs(x.at(r, c)));
-  return largest;
+  for (std::int64_t c = 0; c < columns; ++c)
+    for (std::int64_t r = 0; r < n; ++r)
+      to[r * columns + c] = static_cast<float>(from[r * down + c * along]);
+}
+void fetch(const at::Tensor& x, std::int64_t row, std::int64_t n, float* to) {
+  if (x.scalar_type() == at::kFloat) return fetch<float>(x, row, n, to);
+  return fetch<at::BFloat16>(x, row, n, to);
 }
 
-template <class T>
-void encode_part(const Coding& coding, const Matrix<T>& x, const Part& p, float factor,
-                 std::uint8_t* bytes, std::int64_t stride) {
-  for (std::int64_t r = p.row; r < p.end_row; ++r) {
-    std::uint8_t* const row = bytes + r * stride;
-    for (std::int64_t c = p.column; c < p.end_column; ++c) {
-      const std::uint8_t code = encode(coding.code, x.at(r, c) * factor);
-      if (coding.code != Code::kE2M1)
-        row[c] = code;
-      else if (c % 2 == 0)
-        row[c / 2] = code;
-      else
-        row[c / 2] = static_cast<std::uint8_t>(row[c / 2] | code << 4U);
-    }
+/// max |x| but for NaN. Of floats without a sign the larger has the larger bits: compilers know how
+/// to compare several of those at once.
+float largest_among(const float* x, std::int64_t n) {
+  constexpr std::int32_t kInfinity = 0x7f800000;
+  std::int32_t largest = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::int32_t bits = std::bit_cast<std::int32_t>(x[i]) & 0x7fffffff,
+                       number = bits > kInfinity ? 0 : bits;
+    largest = number > largest ? number : largest;
+  }
+  return std::bit_cast<float>(largest);
+}
+
+void encode_all(Code code, const float* x, std::int64_t n, float factor, std::uint8_t* to) {
+  switch (code) {
+    case Code::kE4M3:
+      for (std::int64_t i = 0; i < n; ++i) to[i] = encode_e4m3(x[i] * factor);
+      return;
+    case Code::kE5M2:
+      for (std::int64_t i = 0; i < n; ++i) to[i] = encode_e5m2(x[i] * factor);
+      return;
+    case Code::kE2M1:  // two a byte
+      for (std::int64_t i = 0; i + 1 < n; i += 2) {
+        const unsigned low = encode_e2m1(x[i] * factor), high = encode_e2m1(x[i + 1] * factor);
+        to[i / 2] = static_cast<std::uint8_t>(low | high << 4U);
+      }
+      if (n % 2 != 0) to[n / 2] = encode_e2m1(x[n - 1] * factor);
+      return;
   }
 }
 
-/// `encoding`: what the tensor's scale multiplies by.
-template <class T>
-void quantise_matrix(const Coding& coding, const Matrix<T>& x, float encoding,
-                     std::uint8_t* bytes) {
-  const std::int64_t stride = coding.row_bytes(x.columns);
-  if (coding.block == 0)
-    return encode_part(coding, x, {0, x.rows, 0, x.columns}, encoding, bytes, stride);
-  for (std::int64_t r = 0; r < x.rows; r += coding.rows) {
-    for (std::int64_t c = 0; c < x.columns; c += coding.block) {
-      const Part part{r, std::min(r + coding.rows, x.rows), c,
-                      std::min(c + coding.block, x.columns)};
-      const float largest = largest_in(x, part);
-      const BlockScale scale = coding.of_tensor ? e4m3_scale(largest, encoding)
-                                                : power_of_two(largest, coding.scale_bytes);
-      // a block that is nothing beside its tensor has no codes
-      const float factor = scale.value == 0 ? 0 : encoding / scale.value;
-      encode_part(coding, x, part, factor, bytes, stride);
-      for (std::int64_t row = r; row < part.end_row; ++row)
-        std::memcpy(bytes + row * stride + coding.code_bytes(x.columns) +
-                        c / coding.block * coding.scale_bytes,
-                    scale.bytes.data(), as_index(coding.scale_bytes));
+/// Rows of one height of blocks: x [n, columns] dense. `encoding`: what the tensor's scale
+/// multiplies by.
+void quantise_blocks(const Coding& coding, const float* x, std::int64_t n, std::int64_t columns,
+                     float encoding, std::uint8_t* bytes) {
+  const std::int64_t stride = coding.row_bytes(columns);
+  std::uint8_t* const scales = bytes + coding.code_bytes(columns);
+  for (std::int64_t c = 0; c < columns; c += coding.block) {
+    const std::int64_t width = std::min(coding.block, columns - c);
+    float largest = 0;
+    for (std::int64_t r = 0; r < n; ++r)
+      largest = std::max(largest, largest_among(x + r * columns + c, width));
+    const BlockScale scale = coding.of_tensor ? e4m3_scale(largest, encoding)
+                                              : power_of_two(largest, coding.scale_bytes);
+    // a block that is nothing beside its tensor has no codes
+    const float factor = scale.value == 0 ? 0 : encoding / scale.value;
+    for (std::int64_t r = 0; r < n; ++r) {
+      encode_all(coding.code, x + r * columns + c, width, factor,
+                 bytes + r * stride + coding.code_bytes(c));
+      std::memcpy(scales + r * stride + c / coding.block * coding.scale_bytes, scale.bytes.data(),
+                  as_index(coding.scale_bytes));
     }
   }
 }
@@ -155,14 +164,17 @@ float Coding::reach() const {
 }
 
 float largest_of(Code code) {
-  constexpr float kLargest[] = {448, 57344, kLargestE2M1};
+  constexpr float kLargest[] = {kLargestE4M3, kLargestE5M2, kLargestE2M1};
   return kLargest[as_int(code)];
 }
 
 std::uint8_t encode(Code code, float x) {
-  if (code == Code::kE2M1) return encode_e2m1(x);
-  const float largest = largest_of(code), within = std::clamp(x, -largest, largest);
-  return code == Code::kE4M3 ? c10::Float8_e4m3fn(within).x : c10::Float8_e5m2(within).x;
+  switch (code) {
+    case Code::kE4M3: return encode_e4m3(x);
+    case Code::kE5M2: return encode_e5m2(x);
+    case Code::kE2M1: return encode_e2m1(x);
+  }
+  ORRERY_CHECK(false, "code out of range");
 }
 
 float decode(Code code, std::uint8_t byte) {
@@ -194,19 +206,34 @@ Coding coding_of(model::Format format, ProductOperand operand) {
 
 float largest_magnitude(const at::Tensor& x) {
   const at::Tensor rows = x.dim() == 2 ? x : x.view({1, -1});
-  const Part all{0, rows.size(0), 0, rows.size(1)};
-  if (x.scalar_type() == at::kFloat) return largest_in(Matrix<float>(rows), all);
-  return largest_in(Matrix<at::BFloat16>(rows), all);
+  std::vector<float> row(as_index(rows.size(1)));
+  float largest = 0;
+  for (std::int64_t r = 0; r < rows.size(0); ++r) {
+    fetch(rows, r, 1, row.data());
+    largest = std::max(largest, largest_among(row.data(), rows.size(1)));
+  }
+  return largest;
 }
 
 float quantise(const Coding& coding, const at::Tensor& x, float largest, const at::Tensor& bytes) {
-  ORRERY_CHECK(bytes.is_contiguous() && bytes.numel() == x.size(0) * coding.row_bytes(x.size(1)));
+  const std::int64_t rows = x.size(0), columns = x.size(1), stride = coding.row_bytes(columns);
+  ORRERY_CHECK(bytes.is_contiguous() && bytes.numel() == rows * stride);
   const float encoding = encoding_of(coding, largest);
-  auto* const to = bytes.mutable_data_ptr<std::uint8_t>();
-  if (x.scalar_type() == at::kFloat)
-    quantise_matrix(coding, Matrix<float>(x), encoding, to);
-  else
-    quantise_matrix(coding, Matrix<at::BFloat16>(x), encoding, to);
+  constexpr std::int64_t kFetched = 16;  // at least: numbers that lie by columns share cache lines
+  const std::int64_t most = ceil_div(kFetched, coding.rows) * coding.rows;
+  std::vector<float> fetched(as_index(std::min(most, rows) * columns));
+  for (std::int64_t row = 0; row < rows; row += most) {
+    const std::int64_t n = std::min(most, rows - row);
+    fetch(x, row, n, fetched.data());
+    std::uint8_t* const to = bytes.mutable_data_ptr<std::uint8_t>() + row * stride;
+    if (coding.block == 0) {
+      encode_all(coding.code, fetched.data(), n * columns, encoding, to);
+      continue;
+    }
+    for (std::int64_t r = 0; r < n; r += coding.rows)
+      quantise_blocks(coding, fetched.data() + r * columns, std::min(coding.rows, n - r), columns,
+                      encoding, to + r * stride);
+  }
   return 1 / encoding;
 }
 
@@ -228,9 +255,12 @@ void dequantise(const Coding& coding, const at::Tensor& bytes, float tensor_scal
       float scale = tensor_scale;
       if (coding.block > 0)
         scale *= read_scale(coding, scales + first / block * coding.scale_bytes);
-      for (std::int64_t c = first; c < std::min(first + block, columns); ++c) {
-        const unsigned code = !halves ? row[c] : c % 2 == 0 ? row[c / 2] & 15U : row[c / 2] >> 4U;
-        to[c] = numbers[code] * scale;
+      const std::int64_t end = std::min(first + block, columns);
+      for (std::int64_t c = first; c < end && !halves; ++c) to[c] = numbers[row[c]] * scale;
+      for (std::int64_t c = first; c < end && halves; c += 2) {  // a block begins with a byte
+        const std::uint8_t pair = row[c / 2];
+        to[c] = numbers[pair & 15U] * scale;
+        if (c + 1 < end) to[c + 1] = numbers[pair >> 4U] * scale;
       }
     }
   }

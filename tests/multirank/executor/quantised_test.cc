@@ -34,8 +34,6 @@ struct Layout {
 const Layout kAlone{"alone", {.micro_batch = 4}};
 const std::vector<Layout>& layouts() {
   static const std::vector<Layout> all{
-      {"dp2", {.dp = 2, .micro_batch = 4}},
-      {"pp2", {.pp = 2, .micro_batch = 4}},
       {"pp2_dp2_zero1", {.pp = 2, .dp = 2, .zero = 1, .micro_batch = 4}},
       {"tp2", {.tp = 2, .micro_batch = 4}},
       {"tp2_sp_dp2_zero3",
@@ -72,9 +70,8 @@ Curve curve_of(const RunReport& report) {
   return curve;
 }
 
-/// More threads add in another order, where they do.
-Curve alone(Precision precision, const std::string& family, int threads = 1) {
-  at::set_num_threads(threads);
+Curve alone(Precision precision, const std::string& family) {
+  at::set_num_threads(1);
   RunOptions options = training();
   options.backend = "self";
   base::Result<RunReport> report = run(program_of(kAlone, precision, wide_model(family)), options);
@@ -106,8 +103,8 @@ std::vector<Curve> together(const Layout& layout, Precision precision) {
 }
 
 /// How far losses may be from those in bf16, and on tensor ranks from those on one process: twice
-/// to three times what was measured. Another order of summation in one process moves them about
-/// as far as tensor ranks do; it is printed.
+/// to three times what was measured. Another order of summation in one process (2 and 3 threads)
+/// moves them by 2.6e-4 to 8.9e-4 in fp8, by 2.2e-3 in nvfp4.
 struct Tolerance {
   Precision precision;
   double unquantised, tensor_ranks;
@@ -155,11 +152,6 @@ TEST_P(QuantisedTraining, LossesOfAnyRanksAreThoseOfOneProcessAndNearTheUnquanti
                 difference);
     EXPECT_GT(difference, 0);
     EXPECT_LE(difference, t.unquantised);
-    for (const int threads : {2, 3})
-      std::printf("%-12s threads %d          %-6s loss %.1e\n", to_string(t.precision).data(),
-                  threads, family,
-                  largest_relative_difference(alone(t.precision, family, threads).losses,
-                                              ones.back().losses));
   }
   for (const Layout& layout : layouts()) {
     const std::vector<Curve> curves = together(layout, t.precision);

@@ -32,6 +32,12 @@ int product_kernels(const SegmentShape& s, Phase phase) {
   return matrices * (products + bias + quantising_kernels(s.format));
 }
 
+int scan_kernels(const SegmentShape& s, bool forward) {
+  if (s.kernel == 0) return forward ? 3 : 6;
+  if (s.delta) return forward ? 18 : 22;
+  return forward ? 7 : 22;
+}
+
 }  // namespace
 
 int stream_kernels(const SegmentShape& s, Phase phase) {
@@ -55,6 +61,7 @@ int stream_kernels(const SegmentShape& s, Phase phase) {
     case kLossSum: return 8;
     case kLoss: return 6;
     case kAdamW: return 8;
+    case kScan: return scan_kernels(s, forward);
     default: return forward ? 3 : 6;  // routing and ring attention: a few small operations
   }
 }

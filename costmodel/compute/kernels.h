@@ -6,6 +6,8 @@
 ///
 ///   streams        1 to 8 (stream_kernels)
 ///   attention      2 forward, 4 backward, 1 more where positions are rotary
+///   scans          Mamba-2 7 forward (convolution, sums of steps, states, their sums, products of
+///                  keys, scan, norm), 22 backward; the delta rule 18 (6 of them gates) and 22
 ///   a product      g for each of its matrices, g products: 1 for F, B and G, 2 for BG, 1 more for
 ///                  the gradient of a bias
 ///   its operands   q for each of its matrices and each operand that is quantised: of F the input,

@@ -28,8 +28,11 @@ int quantising_kernels(Format format) {
 int product_kernels(const SegmentShape& s, Phase phase) {
   const bool experts = s.kind == kExpertIn || s.kind == kExpertOut;
   const int matrices = experts ? as_int(s.experts) : 1;
-  const int products = phase == kBG ? 2 : 1, bias = s.bias && (phase == kG || phase == kBG) ? 1 : 0;
-  return matrices * (products + bias + quantising_kernels(s.format));
+  const int products = phase == kBG ? 2 : 1, quantising = quantising_kernels(s.format);
+  if (s.kind == kExpertOut && s.bias)
+    return matrices * (products + quantising) + expert_bias_kernels(s, phase);
+  const int bias = s.bias && (phase == kG || phase == kBG) ? 1 : 0;
+  return matrices * (products + bias + quantising);
 }
 
 int scan_kernels(const SegmentShape& s, bool forward) {
@@ -39,6 +42,11 @@ int scan_kernels(const SegmentShape& s, bool forward) {
 }
 
 }  // namespace
+
+int expert_bias_kernels(const SegmentShape& s, Phase phase) {
+  if (phase == kB) return 0;
+  return (phase == kF ? 2 : 5) * as_int(s.experts) + 2;
+}
 
 int stream_kernels(const SegmentShape& s, Phase phase) {
   const bool forward = phase == kF;

@@ -51,6 +51,18 @@ TEST(IssuedKernels, OfExpertsAreThoseOfEach) {
   EXPECT_EQ(issued_kernels(one, kF), issued_kernels(shape(kQkv, Format::kMxFp8), kF));
 }
 
+// Weighted by the gate and added expert by expert, where other biases are part of the product.
+TEST(IssuedKernels, OfABiasedOutputOfExpertsAreThoseOfItsParts) {
+  SegmentShape out = shape(kExpertOut);
+  out.bias = true;
+  EXPECT_EQ(issued_kernels(out, kF), 8 + 8 * 2 + 2);
+  EXPECT_EQ(issued_kernels(out, kB), 8);
+  EXPECT_EQ(issued_kernels(out, kBG), 8 * 2 + 8 * 5 + 2);
+  SegmentShape in = shape(kExpertIn);
+  in.bias = true;
+  EXPECT_EQ(issued_kernels(in, kBG), 8 * 3);
+}
+
 // As the code of state-spaces/mamba and flash-linear-attention calls them.
 TEST(IssuedKernels, OfAScanAreAChain) {
   SegmentShape scan = shape(kScan);

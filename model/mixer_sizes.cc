@@ -49,23 +49,43 @@ struct Rows {
     return {base::Flops(product * real(3 * d + 2 * v)), base::Bytes(2 * operands), 2 * joined};
   }
 
+  // What the kernels of a scan read and write, without its weights: mixer_sizes.h.
+  double scan_bytes(bool backward) const {
+    const double d = t * real(s.heads * s.head_dim), k = t * real(s.kv_heads * s.state);
+    // One state a chunk; the last chunk of a sequence may be short.
+    const double states =
+        real(s.sequences * ceil_div(s.tokens, s.chunk) * s.heads) * real(s.head_dim * s.state);
+    if (s.kernel == 0) {
+      const double in = t * real(s.in);
+      return backward ? e * (2 * in + 3 * d) + 2 * kFloatBytes * states
+                      : e * (in + 2 * d) + kFloatBytes * states;
+    }
+    if (s.delta) {
+      const double each = t * real(s.heads * s.state), square = t * real(s.chunk * s.heads);
+      return backward ? e * (23 * d + 8 * k + 29 * each + 4 * states + 2 * square)
+                      : e * (11 * d + 6 * k + 13 * each + 2 * states + 2 * square) +
+                            2 * kFloatBytes * square;
+    }
+    const double square = kFloatBytes * t * real(s.chunk * s.kv_heads);
+    return backward ? 21 * e * (d + k) + 4 * kFloatBytes * k + (6 * kFloatBytes + 5 * e) * states +
+                          6 * square
+                    : 8 * e * (d + k) + (2 * kFloatBytes + 2 * e) * states + 2 * square;
+  }
+
   PhaseWork scan() const {
     ORRERY_CHECK(s.heads > 0 && s.head_dim > 0 && s.state > 0 && s.chunk > 0 && s.in > 0);
     const double d = real(s.heads * s.head_dim), k = real(s.kv_heads * s.state);
     const double states = d * real(s.state), w = real(s.weights);
     const double convolution = 2 * real(s.kernel) * t * (d + 2 * k);
     const double scan = t * (s.delta ? 8 * states : 2 * real(s.chunk) * (k + d) + 4 * states);
-    // One state a chunk is kept; the last chunk of a sequence may be short.
     const std::int64_t chunks = s.sequences * ceil_div(s.tokens, s.chunk);
     const std::int64_t temporary = 4 * chunks * s.heads * s.head_dim * s.state;
-    const double carried = real(temporary);
     if (forward())
-      return {base::Flops(scan + convolution),
-              base::Bytes(e * t * (real(s.in) + 2 * d) + carried + e * w), temporary};
+      return {base::Flops(scan + convolution), base::Bytes(scan_bytes(false) + e * w), temporary};
     double flops = 0, bytes = 0;
     if (has_b) {
       flops += 2 * (scan + convolution);
-      bytes += e * t * (2 * real(s.in) + 3 * d) + 2 * carried;
+      bytes += scan_bytes(true);
     }
     if (has_g) {
       flops += convolution;

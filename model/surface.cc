@@ -86,6 +86,8 @@ constexpr Field<Framework> kFramework[] = {
     {"norm_passes", &Framework::norm_passes, kTimes},
     {"activation_passes", &Framework::activation_passes, kTimes},
     {"rotary_passes", &Framework::rotary_passes, kTimes},
+    {"expert_bias_bytes", &Framework::expert_bias_bytes, kTimes},
+    {"expert_bias_gradient_bytes", &Framework::expert_bias_gradient_bytes, kTimes},
     {"gradient_bytes", &Framework::gradient_bytes, {0.0, 4.0}},
     {"gather_copies", &Framework::gather_copies, kTimes},
     {"reduce_copies", &Framework::reduce_copies, kTimes},

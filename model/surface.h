@@ -127,6 +127,9 @@ struct Framework {
   double loss_passes = 0;
   // memory traffic over that of one fused kernel: 1 where there is one
   double norm_passes = 1, activation_passes = 1, rotary_passes = 1;
+  // biases of experts' outputs, weighted by the gate and added row by row: bytes through memory of
+  // an output element, forward and backward; 0: added by the product
+  double expert_bias_bytes = 0, expert_bias_gradient_bytes = 0;
   // of a gradient element that replicas sum, on the wire; 0: those of its buffer
   double gradient_bytes = 0;
   // sharded parameters: bytes through memory, on the compute stream, for each that a gather brings

@@ -28,11 +28,25 @@ int quantising_kernels(Format format) {
 int product_kernels(const SegmentShape& s, Phase phase) {
   const bool experts = s.kind == kExpertIn || s.kind == kExpertOut;
   const int matrices = experts ? as_int(s.experts) : 1;
-  const int products = phase == kBG ? 2 : 1, bias = s.bias && (phase == kG || phase == kBG) ? 1 : 0;
-  return matrices * (products + bias + quantising_kernels(s.format));
+  const int products = phase == kBG ? 2 : 1, quantising = quantising_kernels(s.format);
+  if (s.kind == kExpertOut && s.bias)
+    return matrices * (products + quantising) + expert_bias_kernels(s, phase);
+  const int bias = s.bias && (phase == kG || phase == kBG) ? 1 : 0;
+  return matrices * (products + bias + quantising);
+}
+
+int scan_kernels(const SegmentShape& s, bool forward) {
+  if (s.kernel == 0) return forward ? 3 : 6;
+  if (s.delta) return forward ? 18 : 22;
+  return forward ? 7 : 22;
 }
 
 }  // namespace
+
+int expert_bias_kernels(const SegmentShape& s, Phase phase) {
+  if (phase == kB) return 0;
+  return (phase == kF ? 2 : 5) * as_int(s.experts) + 2;
+}
 
 int stream_kernels(const SegmentShape& s, Phase phase) {
   const bool forward = phase == kF;
@@ -55,6 +69,7 @@ int stream_kernels(const SegmentShape& s, Phase phase) {
     case kLossSum: return 8;
     case kLoss: return 6;
     case kAdamW: return 8;
+    case kScan: return scan_kernels(s, forward);
     default: return forward ? 3 : 6;  // routing and ring attention: a few small operations
   }
 }

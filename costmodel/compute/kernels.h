@@ -6,8 +6,13 @@
 ///
 ///   streams        1 to 8 (stream_kernels)
 ///   attention      2 forward, 4 backward, 1 more where positions are rotary
+///   scans          Mamba-2 7 forward (convolution, sums of steps, states, their sums, products of
+///                  keys, scan, norm), 22 backward; the delta rule 18 (6 of them gates) and 22
 ///   a product      g for each of its matrices, g products: 1 for F, B and G, 2 for BG, 1 more for
 ///                  the gradient of a bias
+///   a bias of      weighted by the gate and added by expert: 2 of each and 2 forward, 5 of each
+///   experts'       and 2 for gradients (TEGroupedMLP._apply_bias of Megatron-Core)
+///   outputs
 ///   its operands   q for each of its matrices and each operand that is quantised: of F the input,
 ///                  of backward the incoming gradient. q by format: delayed 1, current 3 (maximum,
 ///                  scale, cast), blocks of fp8 1, blocks of 32 2 (cast, layout of the scales),
@@ -23,6 +28,7 @@
 
 namespace orrery::costmodel {
 
+int expert_bias_kernels(const model::SegmentShape& shape, model::Phase phase);
 int stream_kernels(const model::SegmentShape& shape, model::Phase phase);
 
 /// 0 for a phase without work.

@@ -182,6 +182,15 @@ double SurfacePrices::product_seconds(std::int64_t m, std::int64_t n, std::int64
   return products_ * sustained(alone, 2 * rows * columns * depth * count * products.energy);
 }
 
+double SurfacePrices::expert_bias(const SegmentShape& s, Phase phase) const {
+  const bool forward = phase == kF;
+  if (s.kind != kExpertOut || !s.bias || !(forward || has_g(phase))) return 0;
+  const double each =
+      forward ? framework_.expert_bias_bytes : framework_.expert_bias_gradient_bytes;
+  if (each == 0) return 0;
+  return copy_seconds(each * real(s.token_count()) * real(s.out), expert_bias_kernels(s, phase));
+}
+
 double SurfacePrices::linear(const SegmentShape& s, Phase phase) const {
   if (s.pieces > 1) {
     SegmentShape whole = s;
@@ -198,8 +207,8 @@ double SurfacePrices::linear(const SegmentShape& s, Phase phase) const {
     const double alone = issued(product_seconds(m, n, k, matrices, bytes, s.format), kernels);
     return quantising > 0 ? alone + copy_seconds(quantising, 1) : alone;
   };
-  if (phase == kF) return product(kF, rows, s.out, s.in, 1);
-  double sum = 0;
+  if (phase == kF) return product(kF, rows, s.out, s.in, 1) + expert_bias(s, kF);
+  double sum = expert_bias(s, phase);
   if (has_b(phase)) sum += product(kB, rows, s.in, s.out, 1);
   if (has_g(phase)) sum += product(kG, s.out, s.in, rows, s.bias ? 2 : 1);
   if (phase == kBG && s.format != model::Format::kNone) {

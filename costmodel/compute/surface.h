@@ -68,6 +68,8 @@
 ///             device has none, that of the compute type at 0.9 of its efficiency over the format's
 ///             peak; each operand is quantised by a kernel of its own, a copy. A FLOP takes energy
 ///             as 1 / peak does.
+///   bias      of experts' outputs, weighted by the gate: expert_bias_bytes of an output element
+///             forward, expert_bias_gradient_bytes backward, a stream behind the product
 ///   dropout   before a residual: 0.5 of a tensor more forward, 2.5 more backward
 ///   loss      loss_passes L: the loss segments' traffic times L / 4
 ///
@@ -114,6 +116,7 @@ class SurfacePrices {
   const model::ComputeSurface& surface() const { return surface_; }
 
  private:
+  double expert_bias(const model::SegmentShape& shape, model::Phase phase) const;
   double linear(const model::SegmentShape& shape, model::Phase phase) const;
   double flash(const model::SegmentShape& shape, model::Phase phase) const;
   double explicit_attention(const model::SegmentShape& shape, model::Phase phase) const;

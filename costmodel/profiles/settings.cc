@@ -33,6 +33,8 @@ std::vector<Number> numbers_of(Profile& p) {
                                  {"norm_passes", &f.norm_passes},
                                  {"activation_passes", &f.activation_passes},
                                  {"rotary_passes", &f.rotary_passes},
+                                 {"expert_bias_bytes", &f.expert_bias_bytes},
+                                 {"expert_bias_gradient_bytes", &f.expert_bias_gradient_bytes},
                                  {"gradient_bytes", &f.gradient_bytes},
                                  {"gather_copies", &f.gather_copies},
                                  {"reduce_copies", &f.reduce_copies},

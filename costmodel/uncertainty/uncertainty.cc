@@ -22,7 +22,7 @@ using model::Spread;
 
 // Assumed where a profile says nothing (docs/models/uncertainty.md has the sources).
 constexpr double kMeasuredTransfers = 0.05;
-constexpr double kOtherDevice = 0.08, kTwiceTheRanks = 0.02, kExperts = 0.15,
+constexpr double kOtherDevice = 0.08, kTwiceTheRanks = 0.02, kExperts = 0.15, kScans = 0.15,
                  kTensorOverHosts = 0.1, kContext = 0.08, kFormats = 0.08;
 
 /// Of the measured operators: mean half-distance from 10th to 90th percentile, of a sample and of
@@ -79,6 +79,16 @@ Uncertainty of_surface(const model::Profile& profile, const model::ComputeSurfac
                       profile.name)};
 }
 
+bool any_block(const model::ModelSpec& model, bool (*has)(const model::BlockShape&)) {
+  return model.runs.empty() ? has(model)
+                            : std::ranges::any_of(model.runs, has, &model::BlockRun::shape);
+}
+
+bool recurrent(const model::BlockShape& block) {
+  using enum model::Mixer;
+  return block.mixer == kMamba2 || block.mixer == kDeltaNet || block.mixer == kLightning;
+}
+
 /// What the published steps behind a spread lacked and this one has.
 void add_beyond(const CostModel& cost, const model::Profile& profile, const plan::Plan& plan,
                 Uncertainty& u) {
@@ -94,7 +104,9 @@ void add_beyond(const CostModel& cost, const model::Profile& profile, const plan
   else if (ranks > real(profile.held_ranks))
     add(kTwiceTheRanks * std::log2(ranks / real(profile.held_ranks)),
         fmt::format("more than {} devices", profile.held_ranks));
-  if (cost.model().experts > 0) add(kExperts, "mixtures of experts");
+  if (any_block(cost.model(), [](const model::BlockShape& b) { return b.experts > 0; }))
+    add(kExperts, "mixtures of experts");
+  if (any_block(cost.model(), recurrent)) add(kScans, "scans");
   if (model::format_of(cost.options().precision) != model::Format::kNone)
     add(kFormats, "products below bf16");
   const auto any = [&](auto has) {

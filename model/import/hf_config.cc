@@ -23,8 +23,6 @@ using base::ErrorCode;
 
 using namespace hf;
 
-constexpr base::DoubleRange kCapacity{1e-3, 1e3};
-
 constexpr std::array<base::Named<Activation>, 9> kActivations{
     {{"gelu", Activation::kGelu},
      {"gelu_new", Activation::kGeluTanh},

@@ -258,6 +258,8 @@ struct Decoder {
     if (!experts) return;
     m.experts = *experts;
     m.experts_per_token = require_size(r, {"num_experts_per_tok", "experts_per_token"});
+    m.capacity_factor =
+        r.optional_double("moe_expert_capacity_factor", kCapacity).value_or(m.capacity_factor);
     if (const auto own = r.optional_int("moe_intermediate_size", kSize)) m.ffn = *own;
     m.shared_gate = of({kQwen3Next, kQwen35Moe});
     const auto count = r.optional_int("n_shared_experts", {0, 1 << 10}).value_or(0);

@@ -16,6 +16,7 @@ namespace orrery::model::hf {
 inline constexpr base::IntRange kSize{1, 1 << 20};   // layers, heads, hidden and MLP sizes
 inline constexpr base::IntRange kTable{1, 1 << 30};  // vocabulary, positions
 inline constexpr base::DoubleRange kEpsilon{1e-30, 0.1};
+inline constexpr base::DoubleRange kCapacity{1e-3, 1e3};  // of the even share of an expert
 
 /// A number under any of several spellings; nothing when none is there. Two that differ are a
 /// fault.

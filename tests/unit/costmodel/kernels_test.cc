@@ -51,6 +51,33 @@ TEST(IssuedKernels, OfExpertsAreThoseOfEach) {
   EXPECT_EQ(issued_kernels(one, kF), issued_kernels(shape(kQkv, Format::kMxFp8), kF));
 }
 
+// Weighted by the gate and added expert by expert, where other biases are part of the product.
+TEST(IssuedKernels, OfABiasedOutputOfExpertsAreThoseOfItsParts) {
+  SegmentShape out = shape(kExpertOut);
+  out.bias = true;
+  EXPECT_EQ(issued_kernels(out, kF), 8 + 8 * 2 + 2);
+  EXPECT_EQ(issued_kernels(out, kB), 8);
+  EXPECT_EQ(issued_kernels(out, kBG), 8 * 2 + 8 * 5 + 2);
+  SegmentShape in = shape(kExpertIn);
+  in.bias = true;
+  EXPECT_EQ(issued_kernels(in, kBG), 8 * 3);
+}
+
+// As the code of state-spaces/mamba and flash-linear-attention calls them.
+TEST(IssuedKernels, OfAScanAreAChain) {
+  SegmentShape scan = shape(kScan);
+  scan.state = 4;
+  scan.chunk = 2;
+  scan.weights = 1;
+  EXPECT_EQ(issued_kernels(scan, kF), 3);  // no convolution: one kernel and its copies
+  scan.kernel = 4;
+  EXPECT_EQ(issued_kernels(scan, kF), 7);
+  EXPECT_EQ(issued_kernels(scan, kBG), 22);
+  scan.delta = true;
+  EXPECT_EQ(issued_kernels(scan, kF), 18);
+  EXPECT_EQ(issued_kernels(scan, kBG), 22);
+}
+
 TEST(IssuedKernels, OfOtherSegmentsAreAFew) {
   EXPECT_EQ(issued_kernels(shape(kNorm), kF), 1);
   EXPECT_EQ(issued_kernels(shape(kNorm), kBG), 2);

@@ -76,6 +76,27 @@ TEST(Surface, QuantisedProductsRunAtTheirFormatsPeak) {
               1e-3 * bf16);
 }
 
+// 64 rows of 512 numbers, 28 bytes a number forward and 40 backward at half of 1 TB/s, a launch
+// each.
+TEST(Surface, BiasesOfExpertsWeightedByTheGateAreAStream) {
+  SegmentShape s = shape(SegmentKind::kExpertOut);
+  s.tokens = 64;
+  s.in = 256;
+  s.out = 512;
+  s.experts = 4;
+  const model::Framework split{.expert_bias_bytes = 28, .expert_bias_gradient_bytes = 40};
+  const auto more = [&](Phase phase) {
+    return prices(surface(), split).seconds(s, phase) - prices().seconds(s, phase);
+  };
+  EXPECT_EQ(more(Phase::kF), 0);  // an expert without a bias
+  s.bias = true;
+  EXPECT_NEAR(more(Phase::kF), 28 * 64.0 * 512 / 0.5e12 + 1e-6, 1e-12);
+  EXPECT_EQ(more(Phase::kB), 0);  // the input's gradient does not see it
+  EXPECT_NEAR(more(Phase::kBG), 40 * 64.0 * 512 / 0.5e12 + 1e-6, 1e-12);
+  s.kind = SegmentKind::kExpertIn;  // in the product's epilogue
+  EXPECT_EQ(more(Phase::kF), 0);
+}
+
 TEST(Surface, APieceTakesItsShareOfTheWhole) {
   SegmentShape s = shape(SegmentKind::kQkv);
   s.tokens = s.in = s.out = 2560;

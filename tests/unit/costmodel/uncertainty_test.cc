@@ -218,6 +218,21 @@ TEST(Uncertainty, GrowsWithWhatNoPublishedStepHad) {
   EXPECT_EQ(beyond(over_hosts), 0);
 }
 
+// Blocks of Nemotron 3 Nano are a scan, a mixture or attention; the first has no experts.
+TEST(Uncertainty, GrowsWithWhatAnyBlockHas) {
+  auto p = named();
+  p.spread = Spread{.step = 0.03};
+  p.held_ranks = 8;
+  const auto beyond = [&](std::string_view model) {
+    const auto cost = CostModel::make(*model::find_model(model), machines::cluster(2, 2), p,
+                                      {model::Precision::kBFloat16, 2048});
+    return uncertainty_of(cost.value(), any_plan(8)).beyond;
+  };
+  EXPECT_DOUBLE_EQ(beyond("mixtral-8x7b"), 0.15);
+  EXPECT_DOUBLE_EQ(beyond("mamba2-2.7b"), 0.15);
+  EXPECT_DOUBLE_EQ(beyond("nemotron-3-nano-30b-a3b"), std::sqrt(2 * 0.15 * 0.15));
+}
+
 TEST(Uncertainty, WidthsAddInSquares) {
   const Band band =
       Uncertainty{.spread = {}, .source = {}, .beyond = 0.04}.widened({std::exp(-0.03), 1});

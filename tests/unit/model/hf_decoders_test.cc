@@ -73,6 +73,15 @@ TEST(HfDecoders, FourthBlocksOfLlama4AttendFullyWithoutRotation) {
   EXPECT_EQ(first.ffn, 192);
 }
 
+TEST(HfDecoders, ARouterOutOfBalanceIsStatedByItsCapacity) {
+  const std::string mixture = R"(, "num_experts": 4, "num_experts_per_tok": 2)";
+  EXPECT_EQ(read("qwen3_moe", mixture)->capacity_factor, 1);
+  EXPECT_EQ(read("qwen3_moe", mixture + R"(, "moe_expert_capacity_factor": 1.25)")->capacity_factor,
+            1.25);
+  EXPECT_THAT(refusal("qwen3_moe", mixture + R"(, "moe_expert_capacity_factor": 0)"),
+              HasSubstr("'moe_expert_capacity_factor'"));
+}
+
 TEST(HfDecoders, Llama31RescalesItsRotation) {
   const ModelSpec m = *read("llama", R"(, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
       "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32})");

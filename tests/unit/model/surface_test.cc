@@ -34,6 +34,8 @@ Profile sample() {
                           .norm_passes = 9,
                           .activation_passes = 1.5,
                           .rotary_passes = 5,
+                          .expert_bias_bytes = 28,
+                          .expert_bias_gradient_bytes = 40,
                           .gradient_bytes = 2,
                           .gather_copies = 2,
                           .reduce_copies = 1.5,

@@ -199,8 +199,8 @@ std::string_view to_string(Phase phase);
 ///   kActivation                  in f (2f when gated), out f, activation, gated
 ///   kRouter                      in h, experts, top_k (, shared)
 ///   kDispatch, kCombine          in h, experts, top_k, capacity (, shared)
-///   kExpertIn, kExpertOut        in, out, experts of this rank; tokens: rows of one sequence,
-///                                R / b
+///   kExpertIn, kExpertOut        in, out, experts of this rank, capacity (of one source); tokens:
+///                                rows of one sequence, R / b, a multiple of experts * capacity
 ///   kPatchProduct                in, out (, bias)
 ///   kAdapterIn, kAdapterOut      in, out; one of them is the rank (, scale)
 ///   kPool                        in = out h, kv_tokens

@@ -107,7 +107,7 @@ std::vector<std::string_view> needed_sizes(SegmentKind kind) {
     case kDispatch:
     case kCombine: return {"sequences", "tokens", "in", "experts", "top_k", "capacity"};
     case kExpertIn:
-    case kExpertOut: return {"sequences", "tokens", "in", "out", "experts"};
+    case kExpertOut: return {"sequences", "tokens", "in", "out", "experts", "capacity"};
     case kLossMax:
     case kLossSum:
     case kLoss: return {"sequences", "tokens", "out"};

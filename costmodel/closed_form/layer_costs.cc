@@ -55,10 +55,8 @@ Key key_of(const LayerStrategy& s, std::uint64_t more) {
 /// Whether a unit of the layer reduces its gradients in parts: folded experts have replicas where
 /// the rest may have none.
 bool any_reduces_parts(const LayerStrategy& s, std::int64_t micro_batches) {
-  LayerStrategy experts = s;
-  experts.dp = s.expert_ranks() / s.ep;
-  experts.cp = 1;
-  return plan::reduces_parts(s, micro_batches) || plan::reduces_parts(experts, micro_batches);
+  return plan::reduces_parts(s, micro_batches) ||
+         plan::reduces_parts(s.of_experts(), micro_batches);
 }
 
 /// What a change of layout depends on. Sequence parallelism over one rank is none, and so on.

@@ -1,5 +1,6 @@
 #include "executor/measure/microbench.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
 #include <c10/core/InferenceMode.h>
@@ -32,6 +33,16 @@ at::Tensor filled(at::IntArrayRef shape, model::DType type, std::int64_t vocab,
   }
   at::Tensor t = at::rand(shape, at::TensorOptions().dtype(at::kFloat).device(device));
   return t.mul_(0.9).add_(0.1).to(scalar_type(type));
+}
+
+/// Choices of experts, or rows of tokens: no two alike of a token.
+at::Tensor numbered(const model::SegmentShape& s, model::Phase phase, at::IntArrayRef shape,
+                    const at::Device& device) {
+  const bool chooses = s.kind == SegmentKind::kRouter ||
+                       (s.kind == SegmentKind::kDispatch && phase == model::Phase::kF);
+  at::Tensor ids = at::arange(c10::multiply_integers(shape),
+                              at::TensorOptions().dtype(at::kLong).device(device));
+  return ids.remainder_(chooses ? s.experts : s.expert_rows()).view(shape);
 }
 
 std::int64_t bytes_of(const Operands& o) {
@@ -131,6 +142,8 @@ Bench bench_of(const plan::Program& program, const plan::Op& op, const at::Devic
   const std::int64_t vocab = std::max(bench.shape.vocab, program.spec.vocab);
   const auto tensor = [&](const plan::BufferRef& ref) {
     const plan::BufferDecl& decl = program.buffers[ref.buffer];
+    if (decl.dtype == model::DType::kInt64 && bench.shape.experts > 0)
+      return numbered(bench.shape, op.phase, decl.shape, device);
     return filled(decl.shape, decl.dtype, vocab, device);
   };
   Operands& o = bench.operands;

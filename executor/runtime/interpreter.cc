@@ -197,6 +197,7 @@ at::Tensor Interpreter::make_persistent(const plan::BufferDecl& decl, std::int64
       .begin = begin,
       .end = begin + n,
       .tensor_index = program_.groups[unit.tensor_group].index(communicator_.rank()),
+      .expert_index = local_rank_ / unit.strategy.tp % unit.strategy.ep,
       .device = local_rank_,
       .layer = layer};
   initial_parameters(unit, range, context_.seed, program_.spec.layers, values);

@@ -61,6 +61,10 @@ base::Diagnostics prepare(Session& s) {
                              model::to_string(s.program.precision))
                 .with_hint("train with --device cpu, or plan again with --precision bf16")};
   }
+  if (s.program.spec.has_experts() && !s.site.device.is_cpu()) {
+    return {base::make_error(ErrorCode::kUnsupported, "mixtures of experts train on the CPU")
+                .with_hint("train with --device cpu; 'orrery simulate' runs this plan")};
+  }
   base::Result<TokenData> data =
       TokenData::open(s.options.data, s.program.spec.vocab, s.program.sequence);
   if (!data) return data.error();

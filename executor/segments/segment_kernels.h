@@ -35,7 +35,12 @@ Kernel head_norm, latent_attention;
 Kernel attention, attention_split, attention_block, attention_merge;
 Kernel bias, norm_sums, norm_apply, scores, softmax, values;
 Kernel loss_max, loss_sum, loss;
+Kernel router, dispatch, expert_product, combine;
 Kernel slice, zero_gradient, accumulate, adamw;
+
+/// gradient += factor d^T x: [out, in], [rows, out], [rows, in].
+void add_product_gradient(const SegmentShape& s, at::Tensor gradient, const at::Tensor& d,
+                          const at::Tensor& x, double factor);
 
 /// Products of shapes with a format, on the CPU.
 Kernel quantised_linear;

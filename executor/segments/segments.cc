@@ -76,6 +76,11 @@ constexpr Segment kSegments[] = {
     {SegmentKind::kLatentProduct, kEvery, kernels::linear},
     {SegmentKind::kAdapterIn, kNotG, kernels::adapter_in},
     {SegmentKind::kAdapterOut, kNotG, kernels::adapter_out},
+    {SegmentKind::kRouter, kEvery, kernels::router},
+    {SegmentKind::kDispatch, kNotG, kernels::dispatch},
+    {SegmentKind::kExpertIn, kEvery, kernels::expert_product},
+    {SegmentKind::kExpertOut, kEvery, kernels::expert_product},
+    {SegmentKind::kCombine, kNotG, kernels::combine},
     {SegmentKind::kSlice, kForward, kernels::slice},
     {SegmentKind::kZeroGradient, kEvery, kernels::zero_gradient},
     {SegmentKind::kAccumulate, kEvery, kernels::accumulate},
@@ -103,8 +108,9 @@ bool has_segment(const SegmentShape& shape, Phase phase) {
       return !shape.rotary ||
              (shape.head_dim % 2 == 0 && shape.rope.scaling != model::RopeScaling::kLongRope);
     case SegmentKind::kAttentionBlock: return shape.kv_tokens == shape.tokens;
-    case SegmentKind::kActivation: return shape.activation != model::Activation::kClampedSwiglu;
-    case SegmentKind::kNorm: return shape.gain && shape.norm_bias;
+    case SegmentKind::kExpertIn:
+    case SegmentKind::kExpertOut: return shape.format == model::Format::kNone;
+    case SegmentKind::kNorm: return shape.gain || !shape.norm_bias;
     default: return true;
   }
 }

@@ -6,6 +6,10 @@
 ///
 ///   sigma = e^a / (1 + e^a),   y = x sigma,   y' = sigma + x sigma (1 - sigma) a'
 ///   SiLU: a = x;   GELU: a = 2 sqrt(2/pi) (x + 0.044715 x^3), since (1 + tanh z) / 2 = sigma(2z)
+///
+/// GPT-OSS's gate, on the CPU alone and in fp32: with x = min(gate, 7), v = up kept in -7 .. 7,
+///
+///   g = (v + 1) x sigma(1.702 x);   beyond a limit the gradient is 0
 #include <ATen/Parallel.h>
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/gelu.h>
@@ -18,6 +22,7 @@
 #include <ATen/ops/threshold_backward.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "executor/segments/segment_kernels.h"
@@ -39,7 +44,7 @@ void apply(model::Activation activation, at::Tensor& out, const at::Tensor& u) {
     case model::Activation::kSigmoid: at::sigmoid_out(out, u); return;
     case model::Activation::kClampedSwiglu: break;
   }
-  ORRERY_CHECK(false, "no kernel for this activation: see has_segment");
+  ORRERY_CHECK(false, "no operation of LibTorch has it");
 }
 
 // out = d * act'(u); out may be d itself.
@@ -54,7 +59,7 @@ void apply_backward(model::Activation activation, at::Tensor& out, const at::Ten
     case model::Activation::kSigmoid: at::sigmoid_backward_out(out, d, u.sigmoid()); return;
     case model::Activation::kClampedSwiglu: break;
   }
-  ORRERY_CHECK(false, "no kernel for this activation: see has_segment");
+  ORRERY_CHECK(false, "no operation of LibTorch has it");
 }
 
 /// What a pass over rows of `n` features reads and writes: up and d_up are null without a gate.
@@ -129,10 +134,40 @@ ORRERY_EACH_WIDTH void gated_silu_backward_row(const Rows& row) {
   }
 }
 
+constexpr float kClamp = 7, kClampedSlope = 1.702F;
+
+ORRERY_EACH_WIDTH void clamped_row(const Rows& row) {
+  const float* __restrict gate = row.gate;
+  const float* __restrict up = row.up;
+  float* __restrict g = row.g;
+  for (std::int64_t i = 0; i < row.n; ++i) {
+    const float x = std::min(gate[i], kClamp), v = std::clamp(up[i], -kClamp, kClamp);
+    const float e = exponential(kClampedSlope * x);
+    g[i] = (v + 1.0F) * x * (e / (1.0F + e));
+  }
+}
+
+ORRERY_EACH_WIDTH void clamped_backward_row(const Rows& row) {
+  const float* __restrict gate = row.gate;
+  const float* __restrict up = row.up;
+  const float* __restrict d = row.d;
+  float* __restrict d_gate = row.d_gate;
+  float* __restrict d_up = row.d_up;
+  for (std::int64_t i = 0; i < row.n; ++i) {
+    const float x = std::min(gate[i], kClamp), v = std::clamp(up[i], -kClamp, kClamp);
+    const float e = exponential(kClampedSlope * x), rest = 1.0F / (1.0F + e), sigma = e * rest;
+    d_gate[i] =
+        gate[i] > kClamp ? 0.0F : d[i] * (v + 1.0F) * (sigma + kClampedSlope * x * sigma * rest);
+    d_up[i] = std::abs(up[i]) > kClamp ? 0.0F : d[i] * x * sigma;
+  }
+}
+
 /// The loop of this shape and phase; null: LibTorch's operations serve.
 using RowLoop = void(const Rows&);
 RowLoop* loop_of(const SegmentShape& s, Phase phase, const at::Tensor& u) {
   const bool forward = phase == Phase::kF;
+  if (s.activation == model::Activation::kClampedSwiglu)
+    return forward ? clamped_row : clamped_backward_row;
   if (!u.is_cpu() || u.scalar_type() != at::kFloat) return nullptr;
   if (s.activation == model::Activation::kSilu) {
     if (s.gated) return forward ? gated_silu_row : gated_silu_backward_row;
@@ -185,9 +220,21 @@ device::Activated rows_of_device(const SegmentShape& s, const Parts& in) {
           .gelu = s.activation == model::Activation::kGeluTanh};
 }
 
+/// By way of fp32, what has a loop for that alone.
+void widened(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
+  Operands wide = o;
+  for (at::Tensor& read : wide.reads) read = read.to(at::kFloat);
+  for (Output& write : wide.writes) write.dtype = model::DType::kFloat32;
+  activation(s, phase, wide, context);
+  for (std::size_t i = 0; i < o.writes.size(); ++i)
+    o.writes[i].tensor = wide.writes[i].tensor.to(scalar_type(o.writes[i].dtype));
+}
+
 }  // namespace
 
-void activation(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
+void activation(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
+  if (s.activation == model::Activation::kClampedSwiglu && o.reads[0].scalar_type() != at::kFloat)
+    return widened(s, phase, o, context);
   const std::size_t first = phase == Phase::kF ? 0 : 1;  // of gate and up, or u
   const bool apart = o.reads.size() == first + 2;
   const auto half = [&](const at::Tensor& both, int i) {

@@ -37,16 +37,22 @@ void add_rounded_product(at::Tensor& gradient, const at::Tensor& d, const at::Te
   }
 }
 
-/// gradient += factor d^T x, of a matrix [out, in].
-void add_product_gradient(const SegmentShape& s, Operands& o, const at::Tensor& d,
+}  // namespace
+
+void add_product_gradient(const SegmentShape& s, at::Tensor gradient, const at::Tensor& d,
                           const at::Tensor& x, double factor) {
-  at::Tensor gradient = o.gradients[0].view({s.out, s.in});
   if (s.dtype != model::DType::kBFloat16)
     at::addmm_out(gradient, gradient, d.t(), x, 1, factor);
   else if (!d.is_cpu())
     at::addmm_out(gradient, gradient, d.t(), x, at::kFloat, 1, factor);
   else
     add_rounded_product(gradient, d, x, factor);
+}
+
+namespace {
+
+at::Tensor gradient_of(const SegmentShape& s, const Operands& o) {
+  return o.gradients[0].view({s.out, s.in});
 }
 
 }  // namespace
@@ -73,7 +79,7 @@ void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
   at::Tensor dy = rows_of(o.reads[0]);
   if (s.scale != 1) dy = dy.mul(s.scale);
   if (has_weight_gradient(phase)) {
-    add_product_gradient(s, o, dy, columns(rows_of(o.reads[1])), 1);
+    add_product_gradient(s, gradient_of(s, o), dy, columns(rows_of(o.reads[1])), 1);
     if (s.bias) add_bias_gradient(o.gradients[1], dy);
   }
   if (has_input_gradient(phase)) {
@@ -94,7 +100,8 @@ void adapter_in(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&
     return;
   }
   const at::Tensor dt = rows_of(o.reads[0]);
-  if (has_weight_gradient(phase)) add_product_gradient(s, o, dt, rows_of(o.reads[1]), 1);
+  if (has_weight_gradient(phase))
+    add_product_gradient(s, gradient_of(s, o), dt, rows_of(o.reads[1]), 1);
   at::Tensor dx = rows_of(o.updates[0]);
   at::addmm_out(dx, dx, dt, a);
 }
@@ -108,7 +115,8 @@ void adapter_out(const SegmentShape& s, Phase phase, Operands& o, SegmentContext
     return;
   }
   const at::Tensor dy = rows_of(o.reads[0]);
-  if (has_weight_gradient(phase)) add_product_gradient(s, o, dy, rows_of(o.reads[1]), s.scale);
+  if (has_weight_gradient(phase))
+    add_product_gradient(s, gradient_of(s, o), dy, rows_of(o.reads[1]), s.scale);
   at::Tensor dt = rows_of(o.writes[0].make());
   at::mm_out(dt, dy, b);
   dt.mul_(s.scale);

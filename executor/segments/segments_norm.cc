@@ -1,12 +1,14 @@
 /// Layer norm:  y = (x - mean) r w + b,  r = (var + eps)^-1/2, by LibTorch's fused kernels.
 /// RMS norm:    y = x r w,               r = (mean(x^2) + eps)^-1/2, written out here:
 ///   dw = sum_t dy x r,   dx = r (dy w) - x r^3 / h * sum(dy w x).
+/// A layer norm may have no gain (OLMo) or bias (Command R): then w is 1, b 0.
 /// Statistics are fp32 in both precisions. A device has kernels of ours for both norms and types.
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/mv.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
+#include <ATen/ops/ones.h>
 
 #include "base/numbers.h"
 #include "executor/segments/segment_kernels.h"
@@ -19,10 +21,18 @@ bool is_bf16(const SegmentShape& s) { return s.dtype == model::DType::kBFloat16;
 // The tensor itself where it is fp32.
 at::Tensor as_float(const at::Tensor& t) { return t.to(at::kFloat); }
 
+struct LayerNormWeights {
+  at::Tensor gain, bias;  // undefined: none
+};
+LayerNormWeights weights_of(const SegmentShape& s, const Operands& o) {
+  return {s.gain ? as_float(o.weights[0]) : at::Tensor{},
+          s.norm_bias ? as_float(o.weights.back()) : at::Tensor{}};
+}
+
 // The functional form: LibTorch's out= form on the CPU makes its results elsewhere and copies them.
 void layer_norm_forward(const SegmentShape& s, Operands& o) {
-  auto [y, mean, rstd] = at::native_layer_norm(as_float(o.reads[0]), {s.in}, as_float(o.weights[0]),
-                                               as_float(o.weights[1]), s.epsilon);
+  const auto [gain, bias] = weights_of(s, o);
+  auto [y, mean, rstd] = at::native_layer_norm(as_float(o.reads[0]), {s.in}, gain, bias, s.epsilon);
   o.writes[0].tensor = y.to(scalar_type(s.dtype));
   o.writes[1].tensor = mean.view({-1});
   o.writes[2].tensor = rstd.view({-1});
@@ -31,14 +41,14 @@ void layer_norm_forward(const SegmentShape& s, Operands& o) {
 void layer_norm_backward(const SegmentShape& s, Phase phase, Operands& o) {
   const at::Tensor mean = o.reads[2].view({s.sequences, s.tokens, 1});
   const at::Tensor rstd = o.reads[3].view({s.sequences, s.tokens, 1});
-  const bool weights = has_weight_gradient(phase), input = has_input_gradient(phase);
-  auto [dx, dw, db] = at::native_layer_norm_backward(
-      as_float(o.reads[0]), as_float(o.reads[1]), {s.in}, mean, rstd, as_float(o.weights[0]),
-      as_float(o.weights[1]), {input, weights, weights});
-  if (weights) {
-    o.gradients[0].add_(dw);
-    o.gradients[1].add_(db);
-  }
+  const bool weights = has_weight_gradient(phase), input = has_input_gradient(phase),
+             of_gain = weights && s.gain, of_bias = weights && s.norm_bias;
+  const auto [gain, bias] = weights_of(s, o);
+  auto [dx, dw, db] =
+      at::native_layer_norm_backward(as_float(o.reads[0]), as_float(o.reads[1]), {s.in}, mean, rstd,
+                                     gain, bias, {input, of_gain, of_bias});
+  if (of_gain) o.gradients[0].add_(dw);
+  if (of_bias) o.gradients.back().add_(db);
   if (!input) return;
   if (s.residual) dx.add_(o.reads[4]);
   o.writes[0].tensor = dx.to(scalar_type(s.dtype));
@@ -78,11 +88,13 @@ void rms_norm_backward(const SegmentShape& s, Phase phase, Operands& o) {
 
 bool is_layer(const SegmentShape& s) { return s.norm == model::NormKind::kLayerNorm; }
 
-device::NormRows device_rows(const SegmentShape& s, const Operands& o, const at::Tensor& x,
-                             const at::Tensor& mean, const at::Tensor& rstd) {
+bool has_bias(const SegmentShape& s) { return is_layer(s) && s.norm_bias; }
+
+device::NormRows device_rows(const SegmentShape& s, const Operands& o, const at::Tensor& gain,
+                             const at::Tensor& x, const at::Tensor& mean, const at::Tensor& rstd) {
   return {.x = numbers_of(x),
-          .gain = numbers_of(o.weights[0]),
-          .bias = is_layer(s) ? numbers_of(o.weights[1]) : device::Numbers{},
+          .gain = numbers_of(gain),
+          .bias = has_bias(s) ? numbers_of(o.weights.back()) : device::Numbers{},
           .mean = is_layer(s) ? mean.mutable_data_ptr<float>() : nullptr,
           .rstd = rstd.mutable_data_ptr<float>(),
           .rows = s.token_count(),
@@ -91,20 +103,21 @@ device::NormRows device_rows(const SegmentShape& s, const Operands& o, const at:
 
 void norm_on_device(const SegmentShape& s, Phase phase, Operands& o) {
   const device::Queue queue = queue_of(o.reads[0]);
+  const at::Tensor gain = s.gain ? o.weights[0] : at::ones({s.in}, o.reads[0].options());
   if (phase == Phase::kF) {
     for (Output& out : o.writes) out.make();
-    return launched(device::norm(
-        queue,
-        device_rows(s, o, o.reads[0], o.writes[1].tensor, o.writes[is_layer(s) ? 2 : 1].tensor),
-        numbers_of(o.writes[0].tensor), s.epsilon));
+    return launched(device::norm(queue,
+                                 device_rows(s, o, gain, o.reads[0], o.writes[1].tensor,
+                                             o.writes[is_layer(s) ? 2 : 1].tensor),
+                                 numbers_of(o.writes[0].tensor), s.epsilon));
   }
   const std::size_t rstd = is_layer(s) ? 3 : 2;
-  const device::NormRows rows = device_rows(s, o, o.reads[1], o.reads[2], o.reads[rstd]);
+  const device::NormRows rows = device_rows(s, o, gain, o.reads[1], o.reads[2], o.reads[rstd]);
   const device::Numbers dy = numbers_of(o.reads[0]);
-  if (has_weight_gradient(phase))
-    launched(
-        device::norm_gradients(queue, rows, dy, o.gradients[0].mutable_data_ptr<float>(),
-                               is_layer(s) ? o.gradients[1].mutable_data_ptr<float>() : nullptr));
+  if (has_weight_gradient(phase) && s.gain)
+    launched(device::norm_gradients(
+        queue, rows, dy, o.gradients[0].mutable_data_ptr<float>(),
+        has_bias(s) ? o.gradients.back().mutable_data_ptr<float>() : nullptr));
   if (!has_input_gradient(phase)) return;
   const device::Numbers residual = s.residual ? numbers_of(o.reads[rstd + 1]) : device::Numbers{};
   launched(device::norm_backward(queue, rows, dy, residual, numbers_of(o.writes[0].make())));

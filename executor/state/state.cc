@@ -35,8 +35,10 @@ struct Cut {
   std::int64_t local = 1, global = 1, inner = 1, first = 0;
   // of a matrix cut along its rows that holds a slice of its columns
   std::int64_t global_inner = 1, inner_first = 0;
+  // of a stack of experts: how many of those around come before
+  std::int64_t outer_first = 0;
 
-  Cut(const plan::Parameter& p, std::int64_t tensor_index) {
+  Cut(const plan::Parameter& p, std::int64_t tensor_index, std::int64_t expert_index) {
     const auto dim = as_index(std::max(p.shard_dim, 0));
     local = p.local_shape[dim];
     global = p.shape[dim];
@@ -45,6 +47,11 @@ struct Cut {
       global_inner *= p.shape[d];
     }
     first = p.shard_dim < 0 ? 0 : tensor_index * local;
+    if (p.expert_dim >= 0) {
+      ORRERY_CHECK(p.expert_dim == 0 && dim > 0);
+      outer_first = expert_index;
+      for (std::size_t d = 0; d < dim; ++d) outer_first *= p.local_shape[d];
+    }
     if (p.slices == 1) return;
     ORRERY_CHECK(p.shape.size() == 2 && p.shard_dim >= 0);
     if (p.shard_dim == 1)
@@ -67,7 +74,7 @@ struct Cut {
   }
   /// Row-major index in the global tensor of local element i; -1 for padding.
   [[nodiscard]] std::int64_t global_index(std::int64_t i) const {
-    const std::int64_t outer = i / (local * inner), rest = i % (local * inner);
+    const std::int64_t outer = i / (local * inner) + outer_first, rest = i % (local * inner);
     const std::int64_t row = rest / inner + first;
     return row >= global ? -1 : (outer * global + row) * global_inner + inner_first + rest % inner;
   }
@@ -88,7 +95,7 @@ void initial_parameters(const plan::ParameterUnit& unit, const FlatRange& range,
                        to = std::min(p.offset + elements_of(p.local_shape), range.end);
     if (from >= to || p.init == plan::Init::kZero) continue;
     const Cut cut = unit.partitioned() ? Cut(p, plan::Partition(unit.partition), range.device)
-                                       : Cut(p, range.tensor_index);
+                                       : Cut(p, range.tensor_index, range.expert_index);
     const std::uint64_t stream = base::derive(seed, name_hash(full_name(p, range.layer)));
     const double sigma = deviation(p.init, layers);
     // Each element's value depends on its index alone, so the number of threads changes nothing.

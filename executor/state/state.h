@@ -13,6 +13,7 @@ namespace orrery::executor {
 struct FlatRange {
   std::int64_t begin = 0, end = 0;  // elements of the flat storage, [begin, end)
   std::int64_t tensor_index = 0;    // of this rank in the unit's tensor group
+  std::int64_t expert_index = 0;    // and in the group that splits its experts
   int device = 0;                   // place of this rank in its stage
   std::int64_t layer = 0;           // stands for "{layer}" in parameter names
 };

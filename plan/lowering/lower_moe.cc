@@ -29,14 +29,8 @@ UnitUse expert_use(Builder& b, const LayerStrategy& s) {
     add("in.bias", {m.experts, m.ffn}, 1, kZero, false);
     add("out.bias", {m.experts, m.hidden}, 1, kZero, false);
   }
-  // Their replicas are every ep-th rank of the data group, or of the stage.
   ORRERY_CHECK(s.expert_ranks() % s.ep == 0);
-  LayerStrategy own = s;
-  own.dp = s.expert_ranks() / s.ep;
-  own.cp = 1;
-  own.tp = s.expert_tensor_degree();
-  own.sequence_parallel = own.tp > 1 && s.sequence_parallel;
-  return b.use(b.unit("experts", std::move(ps), own, Scope::kLayer), "block");
+  return b.use(b.unit("experts", std::move(ps), s.of_experts(), Scope::kLayer), "block");
 }
 
 ExpertMlp::ExpertMlp(Builder& b, const LayerStrategy& strategy, const UnitUse& block,
@@ -120,6 +114,7 @@ ExpertMlp::Mlp ExpertMlp::expert() const {
   p.out.kind = kExpertOut;
   p.in.tokens = p.activation.tokens = p.out.tokens = m_.experts * capacity_;
   p.in.experts = p.out.experts = m_.experts / s_.ep;
+  p.in.capacity = p.out.capacity = capacity_;
   if (m_.expert_bias) {
     p.in.bias = p.out.bias = true;
     p.out.parts = etp_;

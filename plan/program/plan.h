@@ -72,6 +72,15 @@ struct LayerStrategy {
   /// Ranks that experts are split over, and what is left replicates them.
   [[nodiscard]] int expert_ranks() const { return folded ? ranks() : replicas(); }
   [[nodiscard]] int expert_tensor_degree() const { return folded ? 1 : tp; }
+  /// How the experts' own parameters lie: replicated over every ep-th of their ranks.
+  [[nodiscard]] LayerStrategy of_experts() const {
+    LayerStrategy own = *this;
+    own.dp = expert_ranks() / ep;
+    own.cp = 1;
+    own.tp = expert_tensor_degree();
+    own.sequence_parallel = own.tp > 1 && sequence_parallel;
+    return own;
+  }
   /// As a layer has it that has no experts.
   void drop_experts() {
     ep = 1;

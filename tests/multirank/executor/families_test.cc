@@ -151,6 +151,18 @@ const Kind kKinds[] = {
        m.rope = {.scaling = model::RopeScaling::kLinear, .factor = 4};
        return m;
      }},
+    {"layer norms without biases",
+     [](ModelSpec m) {
+       m = layer_norms(m);
+       m.norm_bias = false;
+       return m;
+     }},
+    {"layer norms without gains and biases",
+     [](ModelSpec m) {
+       m = layer_norms(m);
+       m.norm_gain = m.norm_bias = false;
+       return m;
+     }},
     {"latent attention", [](ModelSpec m) { return latent(m, 24); }},
     {"latent attention, queries without a rank", [](ModelSpec m) { return latent(m, 0); }},
 };

@@ -3,21 +3,14 @@
 // vocabularies, rotation, AdamW by hand) stand beside them.
 #include "executor/segments/segments.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/maximum.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
-#include <ATen/ops/randn.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <cmath>
-#include <functional>
+#include "segments_fixture.h"
 
 namespace orrery::executor {
 namespace {
@@ -27,53 +20,6 @@ using model::NormKind;
 using model::Phase;
 using model::SegmentKind;
 using model::SegmentShape;
-
-constexpr std::int64_t kBatch = 2, kTokens = 6;
-
-at::Tensor random(at::IntArrayRef shape) { return at::randn(shape); }
-at::Tensor zeros(at::IntArrayRef shape) { return at::zeros(shape); }
-double inner_product(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) * b.to(at::kDouble)).sum().item<double>();
-}
-
-Output declared(std::vector<std::int64_t> shape) {
-  return {
-      .shape = std::move(shape), .dtype = model::DType::kFloat32, .device = at::kCPU, .tensor = {}};
-}
-
-void run_phase(const SegmentShape& s, Phase phase, Operands& o, SegmentContext context = {}) {
-  RotaryTables rotary;
-  context.rotary = &rotary;
-  const auto done = run_segment(s, phase, o, context);
-  ASSERT_TRUE(done) << base::to_string(done.error());
-}
-
-/// Directional derivative of `value` at x, against <gradient, v>. `step` balances truncation
-/// against rounding.
-void expect_gradient(const std::function<double(const at::Tensor&)>& value, const at::Tensor& x,
-                     const at::Tensor& gradient, double step = 1e-2) {
-  for (int i = 0; i < 3; ++i) {
-    const at::Tensor v = random(x.sizes());
-    const double numeric = (value(x + v * step) - value(x - v * step)) / (2 * step);
-    const double analytic = inner_product(gradient, v);
-    EXPECT_NEAR(numeric, analytic, 3e-3 * (std::abs(analytic) + gradient.norm().item<double>()));
-  }
-}
-
-SegmentShape shape_of(SegmentKind kind, std::int64_t in, std::int64_t out) {
-  SegmentShape s;
-  s.kind = kind;
-  s.sequences = kBatch;
-  s.tokens = kTokens;
-  s.in = in;
-  s.out = out;
-  return s;
-}
-
-class Segments : public ::testing::Test {
- protected:
-  void SetUp() override { at::manual_seed(3); }
-};
 
 TEST_F(Segments, LinearGradientsMatchDifferencesAndAccumulate) {
   SegmentShape s = shape_of(SegmentKind::kQkv, 8, 12);
@@ -163,21 +109,28 @@ TEST_F(Segments, SlicesOfAProductAreTheProduct) {
   EXPECT_TRUE(at::allclose(dx, d.writes[0].tensor, 1e-5, 1e-6));
 }
 
-class Norms : public Segments, public ::testing::WithParamInterface<NormKind> {};
+struct NormCase {
+  NormKind kind;
+  bool gain = true, bias = true;
+};
+class Norms : public Segments, public ::testing::WithParamInterface<NormCase> {};
 TEST_P(Norms, GradientsMatchDifferencesAndAddTheResidual) {
   SegmentShape s = shape_of(SegmentKind::kNorm, 16, 16);
-  s.norm = GetParam();
+  s.norm = GetParam().kind;
+  s.gain = GetParam().gain;
+  s.norm_bias = GetParam().bias;
   s.residual = true;
-  const bool layer = s.norm == NormKind::kLayerNorm;
+  const bool layer = s.norm == NormKind::kLayerNorm, has_bias = layer && s.norm_bias;
   const at::Tensor x = random({kBatch, kTokens, 16}), gain = random({16}), bias = random({16}),
                    r = random(x.sizes());
   const auto run_forward = [&](const at::Tensor& x1, const at::Tensor& gain1) {
     Operands o{.reads = {x1},
                .writes = {declared({kBatch, kTokens, 16})},
                .updates = {},
-               .weights = {gain1},
+               .weights = {},
                .gradients = {}};
-    if (layer) o.weights.push_back(bias);
+    if (s.gain) o.weights.push_back(gain1);
+    if (has_bias) o.weights.push_back(bias);
     for (int i = 0; i < (layer ? 2 : 1); ++i) o.writes.push_back(declared({kBatch * kTokens}));
     run_phase(s, Phase::kF, o);
     return o;
@@ -188,19 +141,26 @@ TEST_P(Norms, GradientsMatchDifferencesAndAddTheResidual) {
              .writes = {declared({kBatch, kTokens, 16})},
              .updates = {},
              .weights = f.weights,
-             .gradients = {zeros({16})}};
-  if (layer) o.gradients.push_back(zeros({16}));
+             .gradients = std::vector(f.weights.size(), zeros({16}))};
+  for (at::Tensor& gradient : o.gradients) gradient = zeros({16});
   for (std::size_t i = 1; i < f.writes.size(); ++i) o.reads.push_back(f.writes[i].tensor);
   o.reads.push_back(residual);
   run_phase(s, Phase::kBG, o);
   expect_gradient(
       [&](const at::Tensor& t) { return inner_product(run_forward(t, gain).writes[0].tensor, r); },
       x, o.writes[0].tensor - residual);
-  expect_gradient(
-      [&](const at::Tensor& t) { return inner_product(run_forward(x, t).writes[0].tensor, r); },
-      gain, o.gradients[0]);
+  if (s.gain)
+    expect_gradient(
+        [&](const at::Tensor& t) { return inner_product(run_forward(x, t).writes[0].tensor, r); },
+        gain, o.gradients[0]);
+  if (!has_bias) return;
+  EXPECT_TRUE(at::allclose(o.gradients[1], r.sum(at::IntArrayRef{0, 1}), 1e-4, 1e-5));
 }
-INSTANTIATE_TEST_SUITE_P(Kinds, Norms, ::testing::Values(NormKind::kLayerNorm, NormKind::kRmsNorm));
+INSTANTIATE_TEST_SUITE_P(Kinds, Norms,
+                         ::testing::Values(NormCase{NormKind::kLayerNorm},
+                                           NormCase{NormKind::kLayerNorm, true, false},
+                                           NormCase{NormKind::kLayerNorm, false, false},
+                                           NormCase{NormKind::kRmsNorm}));
 
 struct ActivationCase {
   Activation activation;
@@ -234,7 +194,39 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Activations,
                          ::testing::Values(ActivationCase{Activation::kGelu, false},
                                            ActivationCase{Activation::kGeluTanh, false},
                                            ActivationCase{Activation::kSilu, false},
-                                           ActivationCase{Activation::kSilu, true}));
+                                           ActivationCase{Activation::kSilu, true},
+                                           ActivationCase{Activation::kClampedSwiglu, true}));
+
+TEST_F(Segments, AClampedGateStopsAtItsLimits) {
+  SegmentShape s = shape_of(SegmentKind::kActivation, 8, 4);
+  s.sequences = s.tokens = 1;
+  s.activation = Activation::kClampedSwiglu;
+  s.gated = true;
+  const at::Tensor u =
+      at::tensor({1.0F, 9.0F, -9.0F, 2.0F, 0.5F, 2.0F, 1.0F, -9.0F}).view({1, 1, 8});
+  for (const model::DType type : {model::DType::kFloat32, model::DType::kBFloat16}) {
+    const at::ScalarType t = scalar_type(type);
+    Output out = declared({1, 1, 4}), du = declared({1, 1, 8});
+    out.dtype = du.dtype = type;
+    Operands f{.reads = {u.to(t)}, .writes = {out}, .updates = {}, .weights = {}, .gradients = {}};
+    run_phase(s, Phase::kF, f);
+    // (up + 1) gate sigmoid(1.702 gate) by hand, of gates 1, 7, -9, 2 and 0.5, 2, 1, -7
+    EXPECT_TRUE(at::allclose(f.writes[0].tensor.to(at::kFloat),
+                             at::tensor({1.2687F, 20.9999F, -4.009e-6F, -11.6137F}).view({1, 1, 4}),
+                             1e-2, 1e-7));
+    Operands b{.reads = {at::ones({1, 1, 4}).to(t), u.to(t)},
+               .writes = {du},
+               .updates = {},
+               .weights = {},
+               .gradients = {}};
+    run_phase(s, Phase::kB, b);
+    const at::Tensor gradient = b.writes[0].tensor.flatten();
+    EXPECT_EQ(gradient[1].item<float>(), 0) << "gate beyond 7";
+    EXPECT_EQ(gradient[7].item<float>(), 0) << "up below -7";
+    EXPECT_NE(gradient[2].item<float>(), 0) << "gates have no lower limit";
+    EXPECT_NE(gradient[5].item<float>(), 0);
+  }
+}
 
 SegmentShape attention_shape(std::int64_t heads, std::int64_t kv_heads, bool rotary, bool causal) {
   SegmentShape s = shape_of(SegmentKind::kAttention, (heads + 2 * kv_heads) * 8, heads * 8);
@@ -339,91 +331,6 @@ TEST_F(Segments, EmbeddingShardsAddUpToTheWholeTable) {
   EXPECT_TRUE(at::equal(sum, table.index_select(0, ids.view({-1})).view({kBatch, kTokens, 4})));
   const at::Tensor expected = zeros({10, 4}).index_add_(0, ids.view({-1}), d.view({-1, 4}));
   EXPECT_TRUE(at::allclose(gradient, expected, 1e-5, 1e-6));
-}
-
-/// Loss and gradient of logits [.., padded] cut into `shards`, reduced as the Program would.
-struct Loss {
-  double loss = 0;
-  at::Tensor gradient;
-};
-Loss sharded_loss(const at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
-                  std::int64_t shards) {
-  const std::int64_t tokens = targets.numel(), columns = logits.size(-1) / shards;
-  SegmentShape s = shape_of(SegmentKind::kLossMax, 4, columns);
-  s.vocab = vocab;
-  at::Tensor m = at::full({tokens}, -INFINITY), stat = zeros({2, tokens});
-  std::vector<at::Tensor> parts;
-  SegmentContext context;
-  context.loss_scale = 1.0 / static_cast<double>(tokens);
-  for (std::int64_t i = 0; i < shards; ++i)
-    parts.push_back(logits.narrow(-1, i * columns, columns).contiguous());
-  const auto each = [&](SegmentKind kind, Phase phase,
-                        const std::function<Operands(std::int64_t)>& make,
-                        const std::function<void(Operands&)>& take) {
-    s.kind = kind;
-    for (std::int64_t i = 0; i < shards; ++i) {
-      context.vocabulary_shard = i;
-      Operands o = make(i);
-      run_phase(s, phase, o, context);
-      take(o);
-    }
-  };
-  each(
-      SegmentKind::kLossMax, Phase::kF,
-      [&](std::int64_t i) {
-        return Operands{.reads = {parts[i]},
-                        .writes = {declared({tokens})},
-                        .updates = {},
-                        .weights = {},
-                        .gradients = {}};
-      },
-      [&](Operands& o) { m = at::maximum(m, o.writes[0].tensor); });
-  each(
-      SegmentKind::kLossSum, Phase::kF,
-      [&](std::int64_t i) {
-        return Operands{.reads = {parts[i], m, targets},
-                        .writes = {declared({2, tokens})},
-                        .updates = {},
-                        .weights = {},
-                        .gradients = {}};
-      },
-      [&](Operands& o) { stat += o.writes[0].tensor; });
-  at::Tensor loss = zeros({1});
-  s.kind = SegmentKind::kLoss;
-  Operands f{.reads = {stat}, .writes = {}, .updates = {loss}, .weights = {}, .gradients = {}};
-  run_phase(s, Phase::kF, f, context);
-  each(
-      SegmentKind::kLoss, Phase::kB,
-      [&](std::int64_t i) {
-        return Operands{.reads = {m, stat, targets},
-                        .writes = {},
-                        .updates = {parts[i]},
-                        .weights = {},
-                        .gradients = {}};
-      },
-      [](Operands&) {});
-  return {loss.item<double>(), at::cat(parts, -1)};
-}
-
-TEST_F(Segments, ShardedLossIsTheCrossEntropyAndItsGradient) {
-  constexpr std::int64_t kVocab = 11, kPadded = 12;
-  const at::Tensor logits = random({kBatch, kTokens, kPadded}) * 3;
-  const at::Tensor targets =
-      at::randint(kVocab, {kBatch, kTokens}, at::TensorOptions().dtype(at::kLong));
-  const at::Tensor rows = logits.view({-1, kPadded}).narrow(1, 0, kVocab);
-  const at::Tensor p = rows.log_softmax(1);
-  const double expected = -p.gather(1, targets.view({-1, 1})).mean().item<double>();
-  for (const std::int64_t shards : {1, 2, 4}) {
-    SCOPED_TRACE(shards);
-    const Loss loss = sharded_loss(logits.clone(), targets, kVocab, shards);
-    EXPECT_NEAR(loss.loss, expected, 1e-6 * std::abs(expected));
-    const at::Tensor g = loss.gradient.view({-1, kPadded});
-    at::Tensor e = p.exp();
-    e.scatter_add_(1, targets.view({-1, 1}), at::full({kBatch * kTokens, 1}, -1.0));
-    EXPECT_TRUE(at::allclose(g.narrow(1, 0, kVocab), e / (kBatch * kTokens), 1e-4, 1e-7));
-    EXPECT_EQ(g.narrow(1, kVocab, kPadded - kVocab).abs().max().item<float>(), 0)
-        << "padding has no gradient";
-  }
 }
 
 TEST_F(Segments, AdamWFirstStepMovesEachWeightByTheRateAndDecaysMatricesOnly) {

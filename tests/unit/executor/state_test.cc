@@ -85,6 +85,39 @@ TEST(InitialParameters, ASliceHasItsColumns) {
   }
 }
 
+// [4 experts, 4, 6] on two expert ranks and two tensor ranks, cut along either of the others.
+TEST(InitialParameters, ExpertsAreTheSameOnEveryRank) {
+  plan::ParameterUnit whole;
+  plan::Parameter stack;
+  stack.name = "blocks.{layer}.experts.w";
+  stack.shape = stack.local_shape = {4, 4, 6};
+  whole.parameters = {stack};
+  const std::vector<float> all = values(whole, 0, 96, 0);
+  for (const int dim : {1, 2}) {
+    plan::ParameterUnit part = whole;
+    plan::Parameter& p = part.parameters[0];
+    p.shard_dim = dim;
+    p.expert_dim = 0;
+    p.local_shape =
+        dim == 1 ? std::vector<std::int64_t>{2, 2, 6} : std::vector<std::int64_t>{2, 4, 3};
+    const std::int64_t rows = p.local_shape[1], columns = p.local_shape[2];
+    for (std::int64_t rank = 0; rank < 4; ++rank) {
+      const std::int64_t tensor = rank % 2, expert = rank / 2;
+      std::vector<float> own(24);
+      initial_parameters(
+          part, {.begin = 0, .end = 24, .tensor_index = tensor, .expert_index = expert, .layer = 2},
+          11, 4, own);
+      for (std::int64_t i = 0; i < 24; ++i) {
+        const std::int64_t e = expert * 2 + i / 12,
+                           row = i % 12 / columns + (dim == 1 ? tensor * rows : 0),
+                           column = i % columns + (dim == 2 ? tensor * columns : 0);
+        EXPECT_EQ(own[static_cast<std::size_t>(i)],
+                  all[static_cast<std::size_t>((e * 4 + row) * 6 + column)]);
+      }
+    }
+  }
+}
+
 TEST(InitialParameters, ARangeIsThatPartOfTheWhole) {
   const plan::ParameterUnit u = unit(1, 0);
   const std::vector<float> all = values(u, 0, u.padded, 0), part = values(u, 5, 44, 0);

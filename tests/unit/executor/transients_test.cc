@@ -77,12 +77,14 @@ TEST_P(Transients, AreThoseThatSizesState) {
   model::ModelSpec model = *model::find_model(name);
   if (model.family == model::Family::kLlama) model.kv_heads = 2;
   expect_stated(model, name);
+  if (model.has_experts()) return;
   model.adapter.rank = 8;
   expect_stated(model, name);
 }
 
 // fp32: in bf16 oneDNN makes reordered copies that depend on the processor.
-INSTANTIATE_TEST_SUITE_P(Models, Transients, ::testing::Values("gpt2-tiny", "llama-tiny"));
+INSTANTIATE_TEST_SUITE_P(Models, Transients,
+                         ::testing::Values("gpt2-tiny", "llama-tiny", "mixtral-tiny"));
 
 }  // namespace
 }  // namespace orrery::executor

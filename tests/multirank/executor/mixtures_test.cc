@@ -1,0 +1,204 @@
+// Mixtures of experts train like one process: 30 AdamW steps in fp32, losses equal to 1e-6, bytes
+// those of the Program. A router's capacity counts tokens of one sequence on one rank; so where
+// ranks share the tokens of a sequence, capacity is such that nothing is dropped.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/json.h"
+#include "plan/check/check.h"
+#include "plan/lowering/lower.h"
+#include "plan/program/memory.h"
+#include "plan_cases_fixture.h"
+#include "tests/support/json_file.h"
+#include "tests/support/rank_body.h"
+
+namespace orrery::executor::testing {
+namespace {
+
+using model::ModelSpec;
+
+struct Mixture {
+  const char* name;
+  ModelSpec (*make)();
+  [[nodiscard]] bool drops() const {
+    const ModelSpec m = make();
+    return m.expert_capacity(32) < 32;
+  }
+};
+
+ModelSpec mixture(std::int64_t experts, double capacity_factor) {
+  ModelSpec m = small_model("llama");
+  m.ffn = 48;
+  m.experts = experts;
+  m.experts_per_token = 2;
+  m.capacity_factor = capacity_factor;
+  return m;
+}
+
+const Mixture kMixtures[] = {
+    {"4 experts, balanced capacity", [] { return mixture(4, 1); }},
+    {"8 experts, a gated shared one",
+     [] {
+       ModelSpec m = mixture(8, 1.25);
+       m.shared_ffn = 64;
+       return m;
+     }},
+    {"4 experts, nothing dropped", [] { return mixture(4, 2); }},
+    {"8 experts, a gated shared one, nothing dropped",
+     [] {
+       ModelSpec m = mixture(8, 4);
+       m.shared_ffn = 64;
+       return m;
+     }},
+    {"GPT-OSS: biases, a clamped gate, nothing dropped",
+     [] {
+       ModelSpec m = mixture(4, 2);
+       m.activation = model::Activation::kClampedSwiglu;
+       m.sinks = m.qkv_bias = m.projection_bias = m.expert_bias = true;
+       return m;
+     }},
+    {"a dense block, then mixtures with a shared expert, nothing dropped", [] {
+       ModelSpec m = mixture(8, 4);
+       m.shared_gate = false;
+       m.shared_ffn = 48;
+       model::BlockShape dense = m, routed = m;
+       dense.experts = dense.experts_per_token = dense.shared_ffn = 0;
+       dense.ffn = 160;
+       m.runs = {{"dense", 2, dense}, {"mixture", 2, routed}};
+       return m;
+     }}};
+
+struct Layout {
+  const char* name;
+  plan::UniformOptions options;
+  [[nodiscard]] int ranks() const { return options.tp * options.pp * options.dp * options.cp; }
+  [[nodiscard]] bool shares_tokens() const { return options.folded || options.cp > 1; }
+};
+const std::vector<Layout>& layouts() {
+  using plan::Recompute;
+  static const std::vector<Layout> all{
+      {"dp2", {.dp = 2, .zero = 1}},
+      {"dp4_ep2_zero3", {.dp = 4, .ep = 2, .zero = 3}},
+      {"dp4_ep4_recompute", {.dp = 4, .ep = 4, .recompute = Recompute::kFull}},
+      {"tp2_dp2_ep2", {.tp = 2, .dp = 2, .ep = 2, .zero = 1}},
+      {"tp2_sp_dp2_ep2_selective",
+       {.tp = 2, .dp = 2, .ep = 2, .sequence_parallel = true, .recompute = Recompute::kSelective}},
+      {"tp2_sp_dp2_ep4_folded",
+       {.tp = 2, .dp = 2, .ep = 4, .zero = 1, .folded = true, .sequence_parallel = true}},
+      {"tp2_sp_dp4_ep4_folded_zero3_recompute",
+       {.tp = 2,
+        .dp = 4,
+        .ep = 4,
+        .zero = 3,
+        .folded = true,
+        .sequence_parallel = true,
+        .recompute = Recompute::kFull}},
+      {"cp2_dp2_ep4", {.dp = 2, .ep = 4, .zero = 1, .cp = 2}},
+      {"pp2_dp2_ep2_zero_bubble",
+       {.pp = 2, .dp = 2, .ep = 2, .zero = 1, .schedule = plan::Schedule::kZeroBubbleH1}},
+      {"tp2_pp2_dp2_ep2_interleaved",
+       {.tp = 2,
+        .pp = 2,
+        .dp = 2,
+        .ep = 2,
+        .schedule = plan::Schedule::kInterleaved,
+        .virtual_stages = 2}}};
+  return all;
+}
+
+/// Sinks are no part of attention in rings.
+bool runs(const Mixture& mixture, const Layout& layout) {
+  if (layout.options.cp > 1 && mixture.make().sinks) return false;
+  return !(mixture.drops() && layout.shares_tokens());
+}
+
+plan::Program program_of(const ModelSpec& m, plan::UniformOptions o) {
+  o.micro_batch = 8 / o.dp / (o.pp > 1 ? 2 : 1);
+  o.global_batch = 8;
+  o.sequence = 32;
+  o.precision = model::Precision::kFloat32;
+  const auto plan = plan::uniform_plan(m, "local", 1, o);
+  if (!plan) throw std::runtime_error(base::to_string(plan.error()));
+  auto program = plan::lower(*plan, m);
+  if (!program) throw std::runtime_error(base::to_string(program.error()));
+  return *std::move(program);
+}
+
+/// The largest difference of a stage's peak from the stated one, as a share.
+double expect_stated_bytes(const plan::Program& program,
+                           const std::vector<std::int64_t>& peak_bytes) {
+  double largest = 0;
+  for (std::size_t stage = 0; stage < program.classes.size(); ++stage) {
+    const auto stated =
+        static_cast<double>(plan::static_memory(program, program.classes[stage]).peak_bytes);
+    const double error = static_cast<double>(peak_bytes[stage]) / stated - 1;
+    EXPECT_NEAR(error, 0, 0.05) << "stage " << stage;
+    if (std::abs(error) > std::abs(largest)) largest = error;
+  }
+  return largest;
+}
+
+class Mixtures : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(Mixtures, TrainLikeOneProcess) {
+  const Layout& layout = layouts()[GetParam()];
+  const auto out = std::filesystem::temp_directory_path() /
+                   fmt::format("orrery-mixtures-{}-{}.json", layout.name, ::getpid());
+  ::setenv("ORRERY_TEST_CASE", std::to_string(GetParam()).c_str(), 1);
+  ::setenv("ORRERY_TEST_OUT", out.c_str(), 1);
+  const base::Result<int> code =
+      launch_local(layout.ranks(), tests::rank_arguments("MixtureRank.Trains"));
+  ASSERT_TRUE(code) << base::to_string(code.error());
+  ASSERT_EQ(*code, 0);
+  const base::Result<base::Json> json = tests::read_json(out);
+  std::filesystem::remove(out);
+  ASSERT_TRUE(json);
+  for (const Mixture& mixture : kMixtures) {
+    if (!runs(mixture, layout)) continue;
+    SCOPED_TRACE(mixture.name);
+    const plan::Program program = program_of(mixture.make(), layout.options);
+    const auto faults = plan::check(program);
+    ASSERT_TRUE(faults.empty()) << faults.front().message;
+    const Curve alone = train_alone(mixture.make());
+    EXPECT_LT(alone.losses.back(), 0.95 * alone.losses.front()) << "the model does not learn";
+    const base::Json& trained = json->at(mixture.name);
+    const double difference =
+        largest_relative_difference(trained.at("losses").get<std::vector<double>>(), alone.losses);
+    EXPECT_LE(difference, 1e-6);
+    const double memory =
+        expect_stated_bytes(program, trained.at("peaks").get<std::vector<std::int64_t>>());
+    std::printf("%-38s loss %.1e memory %+.2f%%  %s\n", layout.name, difference, 100 * memory,
+                mixture.name);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Layouts, Mixtures, ::testing::Range(std::size_t{0}, layouts().size()),
+                         [](const auto& tested) { return layouts()[tested.param].name; });
+
+// Not a test of its own: what each rank of the test above runs.
+RANK_BODY(MixtureRank, Trains) {
+  const char* number = std::getenv("ORRERY_TEST_CASE");
+  ASSERT_NE(number, nullptr) << "run by the tests above";
+  const Layout& layout = layouts()[std::stoul(number)];
+  RunOptions options = training();
+  options.backend = "mpi";
+  base::Json out;
+  for (const Mixture& mixture : kMixtures) {
+    if (!runs(mixture, layout)) continue;
+    const auto report = run(program_of(mixture.make(), layout.options), options);
+    ASSERT_TRUE(report) << mixture.name << base::to_string(report.error());
+    std::vector<double> losses;
+    for (const StepResult& s : report->steps) losses.push_back(s.loss);
+    out[mixture.name] = {{"losses", losses}, {"peaks", report->peak_memory_bytes}};
+  }
+  if (detect_launch()->rank != 0) return;
+  ASSERT_TRUE(base::write_json(std::getenv("ORRERY_TEST_OUT"), out));
+}
+
+}  // namespace
+}  // namespace orrery::executor::testing

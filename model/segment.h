@@ -195,7 +195,7 @@ std::string_view to_string(Phase phase);
 ///                                token_parts, token_stride, token_chunks
 ///   kAttentionMerge              heads, head_dim, ring_step
 ///   kLoadTokens, kLoadTargets    parts, part_stride (of the sequences), token_parts, token_stride,
-///                                token_chunks
+///                                token_chunks, causal (false: masked tokens)
 ///   kActivation                  in f (2f when gated), out f, activation, gated
 ///   kRouter                      in h, experts, top_k (, shared)
 ///   kDispatch, kCombine          in h, experts, top_k, capacity (, shared)
@@ -216,7 +216,7 @@ std::string_view to_string(Phase phase);
 ///                                kAttention
 ///   kScan                        in, out, heads, head_dim, kv_heads (groups), state, chunk,
 ///                                kernel, weights (elements of its own)
-///   kLossMax, kLossSum, kLoss    out columns of this shard, vocab
+///   kLossMax, kLossSum, kLoss    out columns of this shard, vocab, causal (as the loads have it)
 ///   kEmbedding, kLoss*           parts, part_stride: which shard of the vocabulary
 ///   kSlice                       elements (of the result), dim, parts, part_stride
 ///   flat segments                elements

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <set>
 #include <tuple>
 
@@ -14,6 +15,12 @@ namespace orrery::executor {
 using base::ErrorCode;
 using model::SegmentKind;
 using plan::BufferCategory;
+
+bool is_masked(const plan::Program& program) {
+  return std::ranges::any_of(program.segments, [](const model::SegmentShape& s) {
+    return s.kind == SegmentKind::kLoss && !s.causal;
+  });
+}
 
 base::Result<void> check_segments(const plan::Program& program) {
   std::set<std::pair<plan::SegmentId, plan::Phase>> missing;
@@ -65,7 +72,8 @@ Interpreter::Interpreter(const plan::Program& program, Communicator& communicato
       device_memory_(site.allocator, site.device),
       marks_(site.device) {
   context_.local_rank = local_rank_;
-  context_.loss_scale = 1.0 / (real(program.global_batch) * real(program.sequence));
+  context_.loss_scale = 1.0 / (real(program.global_batch) *
+                               real(targets_of_sequence(program.sequence, is_masked(program))));
   context_.data = &data;
   context_.seed = options.seed;
   context_.global_batch = program.global_batch;

@@ -1,5 +1,7 @@
 #include "executor/runtime/run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -47,6 +49,14 @@ base::Result<void> agree(Session& s, const base::Diagnostics& faults) {
   return {};
 }
 
+/// What of it devices have no kernels for; empty: nothing.
+std::string trained_on_cpus_alone(const plan::Program& program) {
+  if (model::format_of(program.precision) != model::Format::kNone)
+    return fmt::format("{}, whose products are emulated,", model::to_string(program.precision));
+  if (program.spec.has_experts()) return "a mixture of experts";
+  return is_masked(program) ? "a model that predicts masked tokens" : "";
+}
+
 /// What a rank can find wrong by itself.
 base::Diagnostics prepare(Session& s) {
   if (s.world.world_size() != s.program.world_size) {
@@ -55,16 +65,10 @@ base::Diagnostics prepare(Session& s) {
                              s.world.world_size())
                 .with_hint(fmt::format("start it with --ranks {}", s.program.world_size))};
   }
-  if (model::format_of(s.program.precision) != model::Format::kNone && !s.site.device.is_cpu()) {
-    return {base::make_error(ErrorCode::kUnsupported,
-                             "{} trains on the CPU, where its products are emulated",
-                             model::to_string(s.program.precision))
-                .with_hint("train with --device cpu, or plan again with --precision bf16")};
-  }
-  if (s.program.spec.has_experts() && !s.site.device.is_cpu()) {
-    return {base::make_error(ErrorCode::kUnsupported, "mixtures of experts train on the CPU")
-                .with_hint("train with --device cpu; 'orrery simulate' runs this plan")};
-  }
+  if (const std::string only = trained_on_cpus_alone(s.program);
+      !only.empty() && !s.site.device.is_cpu())
+    return {base::make_error(ErrorCode::kUnsupported, "{} trains on CPUs alone", only)
+                .with_hint("train with --device cpu; 'orrery simulate' runs this plan anywhere")};
   base::Result<TokenData> data =
       TokenData::open(s.options.data, s.program.spec.vocab, s.program.sequence);
   if (!data) return data.error();

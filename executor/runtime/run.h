@@ -49,6 +49,8 @@ struct Hooks {
 /// Whether the executor implements every segment of the Program, asked before any rank starts.
 /// Error: kUnsupported, one diagnostic for each that it does not.
 base::Result<void> check_segments(const plan::Program& program);
+/// Whether tokens are hidden and predicted where they stand (executor/state/data.h).
+bool is_masked(const plan::Program& program);
 
 /// Runs the Program's rank of this process. All ranks first agree on the Program's fingerprint. The
 /// report is complete on rank 0. Errors: ranks ≠ world size, a segment without an implementation

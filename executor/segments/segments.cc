@@ -26,9 +26,11 @@ base::Result<void> load(const SegmentShape& s, Operands& operands, SegmentContex
                     .tokens = s.tokens,
                     .token_parts = s.token_parts,
                     .token_part = context.token_part(s),
-                    .token_chunks = s.token_chunks};
-  const std::int64_t shift = s.kind == SegmentKind::kLoadTargets ? 1 : 0;
-  TRY_VOID(context.data->read(batch, shift,
+                    .token_chunks = s.token_chunks,
+                    .masked = !s.causal};
+  const TokenData::What what =
+      s.kind == SegmentKind::kLoadTargets ? TokenData::What::kTargets : TokenData::What::kTokens;
+  TRY_VOID(context.data->read(batch, what,
                               {ids.mutable_data_ptr<std::int64_t>(), as_index(ids.numel())}));
   operands.writes[0].tensor = ids.to(operands.writes[0].device);
   return {};

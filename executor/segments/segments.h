@@ -79,7 +79,7 @@ struct SegmentContext {
   }
   // this rank's shard holds rows [shard * out, (shard + 1) * out) of the vocabulary
   std::int64_t vocabulary_shard = 0;
-  double loss_scale = 1.0;  // 1 / (global batch * sequence)
+  double loss_scale = 1.0;  // 1 / (targets of the global batch)
   // kLoadTokens, kLoadTargets
   const TokenData* data = nullptr;
   std::uint64_t seed = 0;

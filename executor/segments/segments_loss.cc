@@ -6,6 +6,8 @@
 ///
 /// With a soft cap c (Gemma 2) x stands for c tanh(x / c), and dx is times 1 - (x / c)^2 of the
 /// capped x; then temporaries are as large as the logits.
+/// Masked training (not `causal`, on the CPU): a token with target -1 counts for nothing; the first
+/// shard states z = 1 of it, the others 0.
 /// Columns at or past the vocabulary are padding: they count as -inf, and their gradient is zero.
 /// A device takes each segment in one kernel of ours. The Program reduces m and (z, x_target - m)
 /// over the shards between the segments.
@@ -49,6 +51,9 @@ Targets targets_of(const at::Tensor& targets, const Shard& shard) {
   column.masked_fill_(inside.logical_not(), 0);
   return {column, inside.to(at::kFloat)};
 }
+
+/// [T, 1]: which tokens have a target; 1.0 or 0.0.
+at::Tensor trained(const at::Tensor& targets) { return targets.view({-1, 1}).ge(0).to(at::kFloat); }
 
 device::Logits device_logits(const at::Tensor& logits, const Shard& shard) {
   return {numbers_of(logits), logits.size(0), shard.columns, logits.size(1), shard.first};
@@ -100,6 +105,8 @@ void loss_sum(const SegmentShape& s, Phase, Operands& o, SegmentContext& context
     at::Tensor part = sum.narrow(0, row, rows);
     at::sum_out(part, x.exp_(), {1});
   }
+  if (!s.causal)
+    sum.masked_fill_(o.reads[2].view({-1}).lt(0), context.vocabulary_shard == 0 ? 1 : 0);
   const Targets targets = targets_of(o.reads[2], shard);
   target.copy_(
       logits.gather(1, targets.column).to(at::kFloat).sub_(m).mul_(targets.inside).view({-1}));
@@ -128,8 +135,9 @@ void loss(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& conte
     valid.copy_(x);
   }
   const at::Tensor m = o.reads[0].view({-1, 1});
-  const at::Tensor factor =
+  at::Tensor factor =
       o.reads[1].view({2, -1}).select(0, 0).reciprocal().mul_(context.loss_scale).unsqueeze(1);
+  if (!s.causal) factor.mul_(trained(o.reads[2]));
   for (std::int64_t row = 0; row < valid.size(0); row += shard.chunk) {
     const std::int64_t rows = std::min(shard.chunk, valid.size(0) - row);
     at::Tensor x = valid.narrow(0, row, rows);

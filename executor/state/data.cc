@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/data_dir.h"
@@ -26,7 +28,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "tokens are read as they lie");
 
 // sub-stream of the run's seed that picks sequences
-constexpr std::uint64_t kSequenceStream = 0x5345515545;
+constexpr std::uint64_t kSequenceStream = 0x5345515545, kMaskStream = 0x4d41534b;
 
 base::Result<std::string> built_in_corpus() {
   std::string text;
@@ -41,7 +43,39 @@ base::Result<std::string> built_in_corpus() {
   return text;
 }
 
+/// Draws of a sequence's positions, and the largest one that makes a target.
+struct Draws {
+  std::vector<std::uint64_t> of;
+  std::uint64_t last = 0;
+};
+Draws draws_of(const Batch& batch, std::int64_t sequence, std::int64_t tokens) {
+  const std::uint64_t stream =
+      base::derive(base::derive(batch.seed, kMaskStream), static_cast<std::uint64_t>(sequence));
+  Draws draws;
+  for (std::int64_t t = 0; t < tokens; ++t)
+    draws.of.push_back(base::hash(stream, static_cast<std::uint64_t>(t)));
+  std::vector<std::uint64_t> sorted = draws.of;
+  const auto last = sorted.begin() + targets_of_sequence(tokens, true) - 1;
+  std::ranges::nth_element(sorted, last);
+  draws.last = *last;
+  return draws;
+}
+
+/// What masked training reads where there is a target. The draw's size chose the position; its hash
+/// decides what stands there.
+std::int64_t disguised(std::int64_t token, std::uint64_t draw, std::int64_t vocabulary) {
+  const std::uint64_t kind = base::hash(draw, 0) % 10,
+                      size = static_cast<std::uint64_t>(vocabulary);
+  if (kind < 8) return vocabulary - 1;
+  return kind == 8 ? static_cast<std::int64_t>(base::hash(draw, 1) % size) : token;
+}
+
 }  // namespace
+
+std::int64_t targets_of_sequence(std::int64_t tokens, bool masked) {
+  constexpr std::int64_t kMaskedPercent = 15;
+  return masked ? ceil_div(tokens * kMaskedPercent, std::int64_t{100}) : tokens;
+}
 
 base::Result<TokenData> TokenData::open(const std::string& path, std::int64_t vocabulary,
                                         std::int64_t sequence) {
@@ -86,29 +120,37 @@ std::int64_t TokenData::token(std::int64_t at) const {
   return value;
 }
 
-base::Result<void> TokenData::read(const Batch& batch, std::int64_t shift,
+base::Result<void> TokenData::read(const Batch& batch, What what,
                                    std::span<std::int64_t> out) const {
   ORRERY_CHECK(static_cast<std::int64_t>(out.size()) == batch.sequences * batch.tokens);
   const std::uint64_t stream = base::derive(batch.seed, kSequenceStream);
-  const std::int64_t chunk_tokens = batch.tokens * batch.token_parts / batch.token_chunks;
+  const std::int64_t length = batch.tokens * batch.token_parts,
+                     chunk_tokens = length / batch.token_chunks,
+                     shift = what == What::kTargets && !batch.masked ? 1 : 0;
   // the last target must exist
-  const auto starts = static_cast<std::uint64_t>(size_ - batch.tokens * batch.token_parts);
+  const auto starts = static_cast<std::uint64_t>(size_ - length);
   std::size_t at = 0;
   for (std::int64_t i = 0; i < batch.sequences; ++i) {
     const std::int64_t index = batch.step * batch.global_batch + batch.first_sequence + i;
     const auto start =
         static_cast<std::int64_t>(base::hash(stream, static_cast<std::uint64_t>(index)) % starts);
+    const Draws draws = batch.masked ? draws_of(batch, index, length) : Draws{};
     for (std::int64_t t = 0; t < batch.tokens; ++t) {
       const std::int64_t place = batch.token_part * batch.tokens + t,
-                         from = start + shift +
-                                model::position_of(place, batch.token_chunks, chunk_tokens);
+                         position = model::position_of(place, batch.token_chunks, chunk_tokens),
+                         from = start + shift + position;
       const std::int64_t id = token(from);
       if (id >= vocabulary_) {
         return base::fail(ErrorCode::kOutOfRange,
                           "{}: token {} at position {} is not in the model's vocabulary of {}",
                           name_, id, from, vocabulary_);
       }
-      out[at++] = id;
+      std::int64_t& to = out[at++] = id;
+      if (!batch.masked) continue;
+      const std::uint64_t draw = draws.of[as_index(position)];
+      const bool has_target = draw <= draws.last;
+      if (what == What::kTargets && !has_target) to = -1;
+      if (what == What::kTokens && has_target) to = disguised(id, draw, vocabulary_);
     }
   }
   return {};

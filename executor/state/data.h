@@ -3,6 +3,11 @@
 /// a batch never depends on the plan: every rank reads the sequences it is given and gets what any
 /// other rank would.
 ///
+/// Masked training (BERT, arXiv 1810.04805, section 3.1): 15 % of a sequence's positions have a
+/// target, the token itself, and the rest -1. Of those positions 80 % are read as the mask, which
+/// is the last id of the vocabulary, 10 % as any token, 10 % as they are; a function of (seed,
+/// step, sequence, position) too. A sequence has as many targets as any other.
+///
 /// Formats: nanoGPT's raw tokens (little-endian uint16, or uint32 when the vocabulary needs it, or
 /// the name ends in ".u32"), mapped and never read as a whole; and the built-in corpus,
 /// executor/data/*.txt as bytes (256 tokens).
@@ -23,7 +28,10 @@ struct Batch {
   std::int64_t step = 0, global_batch = 0;
   std::int64_t first_sequence = 0, sequences = 0, tokens = 0, token_parts = 1, token_part = 0,
                token_chunks = 1;
+  bool masked = false;
 };
+/// Positions of a sequence that have a target.
+std::int64_t targets_of_sequence(std::int64_t tokens, bool masked);
 
 class TokenData {
  public:
@@ -32,9 +40,10 @@ class TokenData {
   static base::Result<TokenData> open(const std::string& path, std::int64_t vocabulary,
                                       std::int64_t sequence);
 
-  /// Tokens of a batch, moved by `shift` (1: the targets), row by row. Error: kOutOfRange for a
-  /// token past the vocabulary.
-  [[nodiscard]] base::Result<void> read(const Batch& batch, std::int64_t shift,
+  /// Tokens of a batch, or the targets at their places, row by row. Error: kOutOfRange for a token
+  /// past the vocabulary.
+  enum class What : std::uint8_t { kTokens, kTargets };
+  [[nodiscard]] base::Result<void> read(const Batch& batch, What what,
                                         std::span<std::int64_t> out) const;
   [[nodiscard]] std::int64_t size() const { return size_; }
 

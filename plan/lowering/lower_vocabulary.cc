@@ -61,6 +61,11 @@ UnitState table_unit(Builder& b, const LayerStrategy& v, bool of_head) {
 
 bool reads_images(const ModelSpec& m) { return m.patch_features > 0; }
 
+/// Tokens are hidden and predicted where they stand (BERT), not the next ones.
+bool predicts_masked(const Builder& b) {
+  return !b.model().causal && !reads_images(b.model()) && !b.has_companion();
+}
+
 UnitUse use_of(Builder& b, const LayerStrategy& v, const char* name, Parameters ps,
                const char* user = "embedding") {
   return b.use(b.unit(name, std::move(ps), v, Scope::kStep), user);
@@ -137,6 +142,7 @@ SegmentShape vocabulary_shape(Builder& b, SegmentKind kind, const Layout& l) {
   s.parts = l.tp;
   s.part_stride = l.tensor_stride();
   if (kind != kEmbedding) s.tokens = target_tokens(b, l);
+  if (kind == kLossSum || kind == kLoss) s.causal = !predicts_masked(b);
   if (kind == kEmbedding) s.scale = b.model().embedding_scale;
   if (kind == kLogits) s.scale = b.model().logit_scale;
   if (kind == kLossMax || kind == kLossSum || kind == kLoss) s.cap = b.model().logit_cap;
@@ -149,6 +155,7 @@ Op load(Builder& b, const std::string& name, SegmentKind kind, const Layout& l, 
   s.tokens = b.decl(out).elements() / s.sequences;
   s.part_stride = l.batch_stride();
   s.parts = l.dp;
+  s.causal = !predicts_masked(b);
   b.share_tokens(s, l);
   Op op = compute(b, name, s, kF, {}, {out});
   op.stream = Stream::kHost;

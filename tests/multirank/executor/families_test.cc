@@ -163,6 +163,16 @@ const Kind kKinds[] = {
        m.norm_gain = m.norm_bias = false;
        return m;
      }},
+    {"BERT: masked tokens, norms behind branches",
+     [](ModelSpec m) {
+       m = layer_norms(m);
+       m.family = model::Family::kBert;
+       m.causal = false;
+       m.post_norm = m.pooler = m.tied_embeddings = true;
+       m.position = model::PositionKind::kLearned;
+       m.type_vocab = 2;
+       return m;
+     }},
     {"latent attention", [](ModelSpec m) { return latent(m, 24); }},
     {"latent attention, queries without a rank", [](ModelSpec m) { return latent(m, 0); }},
 };

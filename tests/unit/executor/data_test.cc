@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -28,9 +29,10 @@ class TokenFile : public ::testing::Test {
   std::filesystem::path path_;
 };
 
-std::vector<std::int64_t> read(const TokenData& data, const Batch& batch, std::int64_t shift = 0) {
+std::vector<std::int64_t> read(const TokenData& data, const Batch& batch,
+                               TokenData::What what = TokenData::What::kTokens) {
   std::vector<std::int64_t> out(static_cast<std::size_t>(batch.sequences * batch.tokens));
-  const auto done = data.read(batch, shift, out);
+  const auto done = data.read(batch, what, out);
   EXPECT_TRUE(done) << base::to_string(done.error());
   return out;
 }
@@ -47,7 +49,7 @@ TEST_F(TokenFile, SequencesRunOnAndTargetsAreOneAhead) {
   ASSERT_TRUE(data) << base::to_string(data.error());
   const Batch batch{
       .seed = 1, .step = 3, .global_batch = 4, .first_sequence = 0, .sequences = 4, .tokens = 16};
-  const auto ids = read(*data, batch), targets = read(*data, batch, 1);
+  const auto ids = read(*data, batch), targets = read(*data, batch, TokenData::What::kTargets);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     EXPECT_EQ(targets[i], ids[i] + 1);
     if (i % 16 != 0) {
@@ -60,14 +62,50 @@ TEST_F(TokenFile, ZigZagPartsHoldEarlyAndLateTokens) {
   const auto data = TokenData::open(write(counting<std::uint16_t>(5000)), 5000, 8);
   ASSERT_TRUE(data);
   Batch batch{.seed = 9, .global_batch = 1, .sequences = 1, .tokens = 8};
-  const auto whole = read(*data, batch, 1);
+  const auto whole = read(*data, batch, TokenData::What::kTargets);
   batch.tokens = 4;
   batch.token_parts = 2;
   batch.token_chunks = 4;
   using testing::ElementsAre;
-  EXPECT_THAT(read(*data, batch, 1), ElementsAre(whole[0], whole[1], whole[6], whole[7]));
+  EXPECT_THAT(read(*data, batch, TokenData::What::kTargets),
+              ElementsAre(whole[0], whole[1], whole[6], whole[7]));
   batch.token_part = 1;
-  EXPECT_THAT(read(*data, batch, 1), ElementsAre(whole[2], whole[3], whole[4], whole[5]));
+  EXPECT_THAT(read(*data, batch, TokenData::What::kTargets),
+              ElementsAre(whole[2], whole[3], whole[4], whole[5]));
+}
+
+TEST_F(TokenFile, MaskedSequencesHideTheTokensThatAreTargets) {
+  const auto data = TokenData::open(write(counting<std::uint16_t>(5000)), 6000, 100);
+  ASSERT_TRUE(data);
+  Batch batch{.seed = 9, .step = 2, .global_batch = 40, .sequences = 40, .tokens = 100};
+  const auto plain = read(*data, batch);
+  batch.masked = true;
+  const auto tokens = read(*data, batch), targets = read(*data, batch, TokenData::What::kTargets);
+  int hidden = 0, kept = 0, other = 0;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (targets[i] < 0) {
+      EXPECT_EQ(tokens[i], plain[i]);
+      continue;
+    }
+    EXPECT_EQ(targets[i], plain[i]);
+    ++(tokens[i] == 5999 ? hidden : tokens[i] == plain[i] ? kept : other);
+    EXPECT_GE(tokens[i], 0);
+    EXPECT_LT(tokens[i], 6000);
+  }
+  for (std::size_t s = 0; s < 40; ++s)
+    EXPECT_EQ(std::count_if(targets.begin() + 100 * s, targets.begin() + 100 * (s + 1),
+                            [](std::int64_t t) { return t >= 0; }),
+              targets_of_sequence(100, true));
+  // of 600 targets 80, 10 and 10 %, within four deviations
+  EXPECT_NEAR(hidden, 480, 40);
+  EXPECT_NEAR(kept, 60, 30);
+  EXPECT_NEAR(other, 60, 30);
+  // Part 1 of two of the same sequences.
+  batch.tokens = 50;
+  batch.token_parts = 2;
+  batch.token_part = 1;
+  const auto half = read(*data, batch);
+  EXPECT_TRUE(std::equal(half.begin(), half.begin() + 50, tokens.begin() + 50));
 }
 
 TEST_F(TokenFile, ABatchIsTheSameHoweverItIsSplit) {
@@ -114,7 +152,7 @@ TEST_F(TokenFile, FaultsAreDiagnostics) {
   std::vector<std::int64_t> out(8);
   const auto read = data->read(
       {.seed = 1, .step = 0, .global_batch = 1, .first_sequence = 0, .sequences = 1, .tokens = 8},
-      0, out);
+      TokenData::What::kTokens, out);
   ASSERT_FALSE(read);
   EXPECT_THAT(read.error().front().message, HasSubstr("token 300"));
 }

@@ -1,4 +1,4 @@
-// Cross-entropy over shards of the vocabulary.
+// Cross-entropy over shards of the vocabulary, of all tokens and of those with a target.
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
@@ -23,10 +23,11 @@ struct Loss {
   at::Tensor gradient;
 };
 Loss sharded_loss(const at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
-                  std::int64_t shards) {
+                  std::int64_t shards, bool masked = false) {
   const std::int64_t tokens = targets.numel(), columns = logits.size(-1) / shards;
   SegmentShape s = shape_of(SegmentKind::kLossMax, 4, columns);
   s.vocab = vocab;
+  s.causal = !masked;
   at::Tensor m = at::full({tokens}, -INFINITY), stat = zeros({2, tokens});
   std::vector<at::Tensor> parts;
   SegmentContext context;
@@ -99,6 +100,23 @@ TEST_F(SegmentsOfLoss, ShardedLossIsTheCrossEntropyAndItsGradient) {
     EXPECT_TRUE(at::allclose(g.narrow(1, 0, kVocab), e / (kBatch * kTokens), 1e-4, 1e-7));
     EXPECT_EQ(g.narrow(1, kVocab, kPadded - kVocab).abs().max().item<float>(), 0)
         << "padding has no gradient";
+  }
+}
+
+TEST_F(SegmentsOfLoss, MaskedLossIsThatOfTheTokensWithATarget) {
+  constexpr std::int64_t kVocab = 12;
+  const at::Tensor logits = random({kBatch, kTokens, kVocab}) * 3;
+  at::Tensor targets = at::randint(kVocab, {kBatch, kTokens}, at::TensorOptions().dtype(at::kLong));
+  for (const std::int64_t shards : {1, 3}) {
+    const Loss all = sharded_loss(logits.clone(), targets, kVocab, shards);
+    at::Tensor one = targets.clone();
+    one.fill_(-1)[1][2] = targets[1][2];
+    const Loss masked = sharded_loss(logits.clone(), one, kVocab, shards, true);
+    const at::Tensor row = logits[1][2].log_softmax(0);
+    EXPECT_NEAR(masked.loss, -row[targets[1][2].item<std::int64_t>()].item<double>() / 12, 1e-6);
+    at::Tensor expected = zeros(logits.sizes());
+    expected[1][2] = all.gradient[1][2];
+    EXPECT_TRUE(at::equal(masked.gradient, expected));
   }
 }
 

@@ -305,13 +305,11 @@ Result<void> check_cores(int ranks, const base::Options& options) {
 }
 
 Result<void> check_objective(const ModelSpec& model) {
-  const bool masked = model.family == model::Family::kBert;
-  if (!masked && model.kinds() == 1 && model.patch_features == 0) return {};
-  return refuse(kUnsupported, "plan and simulate it; train gpt2, llama, mistral and qwen2 models",
-                "the executor predicts next tokens; '{}' {}", model.name,
-                masked                     ? "is trained on masked ones"
-                : model.patch_features > 0 ? "looks at images"
-                                           : "has blocks of several kinds");
+  const bool images = model.patch_features > 0;
+  if (!images && !model.encoder_decoder()) return {};
+  return refuse(kUnsupported, "'orrery plan' and 'orrery simulate' take it",
+                "the executor trains decoders and BERT; '{}' {}", model.name,
+                images ? "looks at images" : "has an encoder and a decoder");
 }
 
 }  // namespace orrery::cli

@@ -1,0 +1,25 @@
+// Whose objective the executor has.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/inputs.h"
+
+namespace orrery::cli {
+namespace {
+
+TEST(Objective, DecoderOfAnyBlocksAndBertAreTrained) {
+  for (const char* name : {"gpt2", "mixtral-8x7b", "gemma-2-9b", "deepseek-v3", "bert-large"})
+    EXPECT_TRUE(check_objective(*model::find_model(name))) << name;
+}
+
+TEST(Objective, OthersAreRefusedByWhatTheyAre) {
+  const auto said = [](const char* name) {
+    return base::to_string(check_objective(*model::find_model(name)).error());
+  };
+  EXPECT_THAT(said("vit-base"), testing::HasSubstr("'vit-base' looks at images"));
+  EXPECT_THAT(said("swin-base"), testing::HasSubstr("looks at images"));
+  EXPECT_THAT(said("t5-small"), testing::HasSubstr("has an encoder and a decoder"));
+}
+
+}  // namespace
+}  // namespace orrery::cli

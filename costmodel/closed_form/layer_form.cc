@@ -101,10 +101,16 @@ OperationPrices::Segments& OperationPrices::segments_on(DeviceKinds kinds) {
 std::int64_t OperationPrices::collective_ps(plan::Collective op, const plan::Group& group,
                                             std::int64_t bytes, bool in_pieces, Ranks ranks) {
   if (group.size <= 1 || ranks.count == 0) return 0;
+  const auto what = static_cast<std::uint64_t>(op) << 1 | (in_pieces ? 1 : 0);
+  const auto [ps, fresh] =
+      collectives_[{what << 60 | static_cast<std::uint64_t>(group.size) << 30 |
+                        static_cast<std::uint64_t>(group.stride),
+                    word(ranks), group.bits, static_cast<std::uint64_t>(bytes)}];
+  if (!fresh) return ps;
   const CollectivePrices& prices = cost_.communication();
   const RunsAs how = prices.runs_as(
       op, group, bytes, paths_of(CollectivePrices::usual_pattern(op), group, ranks), in_pieces);
-  return prices.duration_ps(op, group, bytes, how, paths_of(how.pattern, group, ranks));
+  return ps = prices.duration_ps(op, group, bytes, how, paths_of(how.pattern, group, ranks));
 }
 
 const PathSummary& OperationPrices::paths_of(Pattern pattern, const plan::Group& group,

@@ -68,7 +68,8 @@ class OperationPrices {
   using Segments = PriceTable<1, Segment>;  // of (shape, phase, b)
   Segments& segments_on(DeviceKinds kinds);
   std::map<DeviceKinds, Segments> segments_;
-  DeviceKinds last_kinds_ = 0;  // asked for last
+  PriceTable<4, std::int64_t> collectives_;  // of (what, ranks, id bits of a group, bytes)
+  DeviceKinds last_kinds_ = 0;               // asked for last
   Segments* last_ = nullptr;
   std::uint64_t priced_ = 0;
 };

@@ -164,8 +164,7 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
       if (plan::moves_shards(op)) {
         if (const auto copies = prices.cost().copies(op)) s.copies = prices.shape(*copies);
       }
-      const auto* touched = &op.updates;
-      if (touched->empty()) touched = &op.writes;
+      const auto* touched = !op.updates.empty() ? &op.updates : &op.writes;
       if (touched->empty()) touched = &op.reads;
       s.scales = !flat(touched->front());
       s.shift = op.collective == plan::Collective::kPointToPoint && op.senders.empty();
@@ -193,6 +192,15 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
   }
   find_dependencies(ops);
   find_experts(program, ops);
+  find_alike();
+}
+
+void TemplateForm::find_alike() {
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const auto first = std::ranges::find_if(
+        steps_, [&](const Step& s) { return &s == &steps_[i] || s.takes_as_long(steps_[i]); });
+    steps_[i].like = static_cast<std::uint16_t>(first - steps_.begin());
+  }
 }
 
 void TemplateForm::find_experts(const plan::Program& program, const std::vector<plan::Op>& ops) {
@@ -277,17 +285,19 @@ TemplateForm::Times TemplateForm::device_times(std::int64_t b, const WeightBytes
   Times t;
   std::int64_t shifts_ps = 0;  // since the last block
   const bool beside = side_by_side_ && prices.cost().overlaps();
-  std::vector<std::int64_t> alone(beside ? steps_.size() : 0);
+  std::vector<std::int64_t> alone(steps_.size());
   const DeviceKinds kinds = prices.cost().kinds_of(ranks.first, ranks.count);
   prices.count(steps_.size());
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const Step& s = steps_[i];
-    const std::int64_t ps = step_ps(s, b, weights, ranks, kinds, prices);
+    const std::int64_t ps =
+        s.like < i ? alone[s.like] : step_ps(s, b, weights, ranks, kinds, prices);
+    alone[i] = ps;
     if (s.data_stream) {
       t.data_ps += ps;
       if (s.copies) t.serial_ps += prices.segment(*s.copies, plan::Phase::kF, 0, kinds).ps;
     } else if (beside) {
-      alone[i] = ps;
+      continue;
     } else if (s.shift) {
       shifts_ps += ps;
     } else if (s.attention_block) {

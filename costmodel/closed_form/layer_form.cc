@@ -101,10 +101,16 @@ OperationPrices::Segments& OperationPrices::segments_on(DeviceKinds kinds) {
 std::int64_t OperationPrices::collective_ps(plan::Collective op, const plan::Group& group,
                                             std::int64_t bytes, bool in_pieces, Ranks ranks) {
   if (group.size <= 1 || ranks.count == 0) return 0;
+  const auto what = static_cast<std::uint64_t>(op) << 1 | (in_pieces ? 1 : 0);
+  const auto [ps, fresh] =
+      collectives_[{what << 60 | static_cast<std::uint64_t>(group.size) << 30 |
+                        static_cast<std::uint64_t>(group.stride),
+                    word(ranks), group.bits, static_cast<std::uint64_t>(bytes)}];
+  if (!fresh) return ps;
   const CollectivePrices& prices = cost_.communication();
   const RunsAs how = prices.runs_as(
       op, group, bytes, paths_of(CollectivePrices::usual_pattern(op), group, ranks), in_pieces);
-  return prices.duration_ps(op, group, bytes, how, paths_of(how.pattern, group, ranks));
+  return ps = prices.duration_ps(op, group, bytes, how, paths_of(how.pattern, group, ranks));
 }
 
 const PathSummary& OperationPrices::paths_of(Pattern pattern, const plan::Group& group,
@@ -158,8 +164,7 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
       if (plan::moves_shards(op)) {
         if (const auto copies = prices.cost().copies(op)) s.copies = prices.shape(*copies);
       }
-      const auto* touched = &op.updates;
-      if (touched->empty()) touched = &op.writes;
+      const auto* touched = !op.updates.empty() ? &op.updates : &op.writes;
       if (touched->empty()) touched = &op.reads;
       s.scales = !flat(touched->front());
       s.shift = op.collective == plan::Collective::kPointToPoint && op.senders.empty();
@@ -187,6 +192,15 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
   }
   find_dependencies(ops);
   find_experts(program, ops);
+  find_alike();
+}
+
+void TemplateForm::find_alike() {
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const auto first = std::ranges::find_if(
+        steps_, [&](const Step& s) { return &s == &steps_[i] || s.takes_as_long(steps_[i]); });
+    steps_[i].like = static_cast<std::uint16_t>(first - steps_.begin());
+  }
 }
 
 void TemplateForm::find_experts(const plan::Program& program, const std::vector<plan::Op>& ops) {
@@ -271,17 +285,19 @@ TemplateForm::Times TemplateForm::device_times(std::int64_t b, const WeightBytes
   Times t;
   std::int64_t shifts_ps = 0;  // since the last block
   const bool beside = side_by_side_ && prices.cost().overlaps();
-  std::vector<std::int64_t> alone(beside ? steps_.size() : 0);
+  std::vector<std::int64_t> alone(steps_.size());
   const DeviceKinds kinds = prices.cost().kinds_of(ranks.first, ranks.count);
   prices.count(steps_.size());
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const Step& s = steps_[i];
-    const std::int64_t ps = step_ps(s, b, weights, ranks, kinds, prices);
+    const std::int64_t ps =
+        s.like < i ? alone[s.like] : step_ps(s, b, weights, ranks, kinds, prices);
+    alone[i] = ps;
     if (s.data_stream) {
       t.data_ps += ps;
       if (s.copies) t.serial_ps += prices.segment(*s.copies, plan::Phase::kF, 0, kinds).ps;
     } else if (beside) {
-      alone[i] = ps;
+      continue;
     } else if (s.shift) {
       shifts_ps += ps;
     } else if (s.attention_block) {

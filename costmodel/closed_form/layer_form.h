@@ -68,7 +68,8 @@ class OperationPrices {
   using Segments = PriceTable<1, Segment>;  // of (shape, phase, b)
   Segments& segments_on(DeviceKinds kinds);
   std::map<DeviceKinds, Segments> segments_;
-  DeviceKinds last_kinds_ = 0;  // asked for last
+  PriceTable<4, std::int64_t> collectives_;  // of (what, ranks, id bits of a group, bytes)
+  DeviceKinds last_kinds_ = 0;               // asked for last
   Segments* last_ = nullptr;
   std::uint64_t priced_ = 0;
 };
@@ -126,11 +127,21 @@ class TemplateForm {
     std::int64_t fixed_writes = 0, fixed_frees = 0;
     int zeroes_part_of = -1;            // unit whose gradient part it zeroes
     std::vector<int> frees_weights_of;  // units
+    std::uint16_t like = 0;             // first step that takes as long, whatever the prices
+    [[nodiscard]] bool takes_as_long(const Step& o) const {
+      if (kind != o.kind) return false;
+      if (kind == plan::OpKind::kCompute)
+        return shape == o.shape && phase == o.phase && zeroes_part_of == o.zeroes_part_of;
+      return kind == plan::OpKind::kCollective && collective == o.collective &&
+             group.same_ranks(o.group) && bytes == o.bytes && scales == o.scales &&
+             in_pieces == o.in_pieces;
+    }
   };
   std::int64_t step_ps(const Step& s, std::int64_t b, const WeightBytes& weights, Ranks ranks,
                        DeviceKinds kinds, OperationPrices& prices) const;
   void find_dependencies(const std::vector<plan::Op>& ops);
   void find_experts(const plan::Program& program, const std::vector<plan::Op>& ops);
+  void find_alike();
   /// Steps of `alone` ps each, every stream in its order: while computation and communication both
   /// run they take `slowdown` times as long. All but data communication.
   std::int64_t side_by_side_ps(std::vector<std::int64_t>& alone, std::int64_t slowdown_ppm) const;

@@ -104,11 +104,31 @@ TreeContext StageModel::tree_context(int devices, std::int64_t micro_batches) co
           as_int(cost_.topology().devices_per_host())};
 }
 
+StrategyTree StageModel::grown(int devices, std::int64_t micro_batches, int kind) const {
+  return layer_strategies(kinds_[as_index(kind)].block, space_,
+                          tree_context(devices, micro_batches));
+}
+
 const StrategyTree& StageModel::layers_of(int devices, std::int64_t micro_batches, int kind) {
   const auto [place, fresh] = trees_.try_emplace({devices, micro_batches, kind});
-  if (fresh)
-    place->second = layer_strategies(kinds_[as_index(kind)].block, space_,
-                                     tree_context(devices, micro_batches));
+  if (fresh) {
+    if (auto seen = glanced_.extract({devices, micro_batches, kind}))
+      place->second = std::move(seen.mapped());
+    else
+      place->second = grown(devices, micro_batches, kind);
+  }
+  return place->second;
+}
+
+const StrategyTree& StageModel::glance_at(int devices, std::int64_t micro_batches, int kind) {
+  const std::tuple key(devices, micro_batches, kind);
+  if (const auto kept = trees_.find(key); kept != trees_.end()) return kept->second;
+  std::erase_if(glanced_, [&](const auto& tree) {
+    return std::pair(std::get<0>(tree.first), std::get<1>(tree.first)) !=
+           std::pair(devices, micro_batches);
+  });
+  const auto [place, fresh] = glanced_.try_emplace(key);
+  if (fresh) place->second = grown(devices, micro_batches, kind);
   return place->second;
 }
 
@@ -122,10 +142,12 @@ const StrategyTree& StageModel::vocabulary_of(int devices, std::int64_t micro_ba
 }
 
 bool StageModel::has_strategies(const PlanProblem& problem) {
-  for (int k = 0; k < cost_.model().kinds(); ++k) {
-    if (layers_of(problem.devices, problem.micro_batches, k).leaves.empty()) return false;
+  const auto [known, fresh] = some_.try_emplace({problem.devices, problem.micro_batches}, true);
+  for (int k = 0; fresh && k < cost_.model().kinds(); ++k) {
+    known->second =
+        known->second && !glance_at(problem.devices, problem.micro_batches, k).leaves.empty();
   }
-  return true;
+  return known->second;
 }
 
 std::vector<int> StageModel::virtual_stages(const PlanProblem& problem) const {
@@ -261,12 +283,22 @@ const std::vector<StageModel::Computing>& StageModel::by_computation(const PlanP
   const plan::LayerContext c = layer_context(problem, kind);
   const std::vector<plan::LayerStrategy>& leaves =
       layers_of(problem.devices, problem.micro_batches, kind).leaves;
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
-    const costmodel::LayerCosts::Floor alone = costs_.block_floor(leaves[i], c, 0, 0);
-    order.push_back({alone.sum_ps(), alone.passes_ps, i});
-  }
-  std::ranges::stable_sort(order, {}, &Computing::sum_ps);
+  order.reserve(leaves.size());
+  for (std::size_t i = 0; i < leaves.size(); ++i)
+    order.emplace_back(costs_.block_floor(leaves[i], c, 0, 0).sum_ps(), i);
+  std::ranges::sort(order);
   return order;
+}
+
+StageModel::Least StageModel::least_computing(const PlanProblem& problem, int kind) {
+  Least least;
+  const plan::LayerContext c = layer_context(problem, kind);
+  for (const plan::LayerStrategy& s :
+       glance_at(problem.devices, problem.micro_batches, kind).leaves) {
+    const costmodel::LayerCosts::Floor alone = costs_.block_floor(s, c, 0, 0);
+    least.take({alone.sum_ps(), alone.sum_ps(), alone.passes_ps});
+  }
+  return least;
 }
 
 /// Of most strategies no group need be priced.
@@ -274,14 +306,11 @@ StageModel::Least StageModel::cheapest_layer(const PlanProblem& problem, int kin
   const auto [place, fresh] = least_.try_emplace(layer_key(problem, kind, first_rank));
   Least& least = place->second;
   if (!fresh) return least;
+  if (first_rank == kNowhere) return least = least_computing(problem, kind);
   const plan::LayerContext c = layer_context(problem, kind);
   const std::vector<plan::LayerStrategy>& leaves =
       layers_of(problem.devices, problem.micro_batches, kind).leaves;
-  for (const auto& [alone_ps, passes_ps, leaf] : by_computation(problem, kind)) {
-    if (first_rank == kNowhere) {
-      least.take({alone_ps, alone_ps, passes_ps});
-      continue;
-    }
+  for (const auto& [alone_ps, leaf] : by_computation(problem, kind)) {
     if (alone_ps >= least.total_ps && !c.split_backward) break;
     const costmodel::LayerCosts::Floor floor =
         costs_.block_floor(leaves[leaf], c, first_rank, problem.devices);

@@ -145,6 +145,10 @@ class StageModel {
   using Key = std::tuple<int, std::int64_t, int>;  // devices, micro-batches, first rank
 
   [[nodiscard]] TreeContext tree_context(int devices, std::int64_t micro_batches) const;
+  [[nodiscard]] StrategyTree grown(int devices, std::int64_t micro_batches, int kind) const;
+  /// As layers_of(), kept until other devices or micro-batches are looked at: most stages that
+  /// leave devices idle are cut by what their layers compute, and many trees fill the memory.
+  const StrategyTree& glance_at(int devices, std::int64_t micro_batches, int kind);
   Table& table(int devices, std::int64_t micro_batches, int first_rank);
   std::int64_t change_ps(Table& table, std::int64_t micro_batches, int first_rank, int devices,
                          int from, int to);
@@ -154,11 +158,8 @@ class StageModel {
     std::int64_t steady_ps = kForbidden, total_ps = kForbidden, passes_ps = kForbidden;
     void take(const Least& other);
   };
-  /// What a layer computes under a strategy (leaf of layers_of), all and forward and backward.
-  struct Computing {
-    std::int64_t sum_ps = 0, passes_ps = 0;
-    std::size_t leaf = 0;
-  };
+  /// What a layer computes under a strategy, and that leaf of layers_of.
+  using Computing = std::pair<std::int64_t, std::size_t>;
   /// Least first.
   const std::vector<Computing>& by_computation(const PlanProblem& problem, int kind = 0);
   // devices, micro-batches, kind, first rank, split backward
@@ -166,6 +167,7 @@ class StageModel {
   static LayerKey layer_key(const PlanProblem& problem, int kind, int first_rank);
   [[nodiscard]] plan::LayerContext layer_context(const PlanProblem& problem, int kind) const;
   Least cheapest_layer(const PlanProblem& problem, int kind, int first_rank);
+  Least least_computing(const PlanProblem& problem, int kind);
   static constexpr int kNowhere = -1;  // first rank: by computation alone
   /// Sums over the layers, and `most`, of the header.
   struct Floors {
@@ -189,7 +191,9 @@ class StageModel {
   };
   std::vector<Kind> kinds_;
   // devices, micro-batches, kind; no kind: the vocabulary
-  std::map<std::tuple<int, std::int64_t, int>, StrategyTree> trees_;
+  std::map<std::tuple<int, std::int64_t, int>, StrategyTree> trees_, glanced_;
+  std::map<std::pair<int, std::int64_t>, bool>
+      some_;  // has_strategies, of (devices, micro-batches)
   std::map<Key, std::unique_ptr<Table>> tables_;
   std::map<LayerKey, Least> least_;
   std::map<LayerKey, std::vector<Computing>> computing_;

@@ -1,6 +1,7 @@
 #include "search/solvers/kinds_solver.h"
 
 #include <algorithm>
+#include <functional>
 #include <queue>
 
 #include "base/numbers.h"
@@ -22,40 +23,36 @@ class Choices {
                             : 1),
         ends_(model.ends()),
         rest_(model.options().size() + 1) {
-    for (std::size_t g = model.options().size(); g-- > 0;) {
-      const auto& group = model.options()[g];
-      const auto least = [&](std::int64_t KindOption::*field) {
-        return std::ranges::min(group, {}, field).*field;
+    sums_.resize(model.options().size());
+    for (std::size_t g = sums_.size(); g-- > 0;) {
+      for (const KindOption& o : model.options()[g]) {
+        sums_[g].push_back({{o.least_steady_ps, o.least_total_ps, o.least_update_ps, o.widest_ps},
+                            o.state_bytes + flight_ * o.stash_bytes});
+      }
+      const auto least = [&](auto field) {
+        return std::invoke(field, std::ranges::min(sums_[g], {}, field));
       };
-      rest_[g] = rest_[g + 1];
-      rest_[g].times.steady_ps += least(&KindOption::least_steady_ps);
-      rest_[g].times.total_ps += least(&KindOption::least_total_ps);
-      rest_[g].times.update_ps += least(&KindOption::least_update_ps);
-      std::int64_t bytes = kForbidden;
-      for (const KindOption& o : group) bytes = std::min(bytes, bytes_of(o));
-      rest_[g].bytes += bytes;
+      rest_[g] = rest_[g + 1] + Sum{{least([](const Sum& s) { return s.times.steady_ps; }),
+                                     least([](const Sum& s) { return s.times.total_ps; }),
+                                     least([](const Sum& s) { return s.times.update_ps; })},
+                                    least(&Sum::bytes)};
     }
   }
 
   /// The next below the cutoff, or nothing. Cutoffs never rise.
   std::optional<KindsChoice> next(std::int64_t cutoff_ps, Effort& effort) {
-    if (made_ == 0) push({}, cutoff_ps);
+    if (made_ == 0) push({}, {}, cutoff_ps);
     while (!heap_.empty() && left_ps() < cutoff_ps && effort.spend()) {
       const Partial p = heap_.top();
       heap_.pop();
       const std::size_t g = p.choice.options.size();
-      if (g == model_.options().size()) return p.choice;
-      for (std::size_t o = 0; o < model_.options()[g].size(); ++o) {
-        const KindOption& option = model_.options()[g][o];
-        if (g > 0 && one_layout_ && !option.strategy.same_layout(first(p).strategy)) continue;
-        Partial child = p;
-        child.choice.options.push_back(o);
-        child.times.steady_ps += option.least_steady_ps;
-        child.times.total_ps += option.least_total_ps;
-        child.times.update_ps += option.least_update_ps;
-        child.times.widest_ps = std::max(child.times.widest_ps, option.widest_ps);
-        child.bytes += bytes_of(option);
-        push(std::move(child), cutoff_ps);
+      if (g == sums_.size()) return p.choice;
+      std::vector<std::size_t> options = p.choice.options;
+      options.push_back(0);
+      for (std::size_t& o = options.back(); o < sums_[g].size(); ++o) {
+        if (g > 0 && one_layout_ && !model_.options()[g][o].strategy.same_layout(first(p).strategy))
+          continue;
+        push(options, p.sum + sums_[g][o], cutoff_ps);
       }
     }
     return std::nullopt;
@@ -72,37 +69,37 @@ class Choices {
   }
 
  private:
-  /// A choice with the options of the first groups; bound and bytes count the least of the others.
-  struct Partial {
-    KindsChoice choice = {};
+  /// Of options of several groups.
+  struct Sum {
     KindsModel::Floors times = {};
     std::int64_t bytes = 0;
+    Sum operator+(const Sum& o) const {
+      return {{times.steady_ps + o.times.steady_ps, times.total_ps + o.times.total_ps,
+               times.update_ps + o.times.update_ps, std::max(times.widest_ps, o.times.widest_ps)},
+              bytes + o.bytes};
+    }
+  };
+  /// A choice with the options of the first groups; its bound counts the least of the others.
+  struct Partial {
+    KindsChoice choice = {};
+    Sum sum = {};
     std::uint64_t number = 0;                 // among equals the first made
     bool operator<(const Partial& o) const {  // of a heap whose top is the least
       return choice.bound_ps != o.choice.bound_ps ? choice.bound_ps > o.choice.bound_ps
                                                   : number > o.number;
     }
   };
-  struct Rest {
-    KindsModel::Floors times = {};
-    std::int64_t bytes = 0;
-  };
   [[nodiscard]] const KindOption& first(const Partial& p) const {
     return model_.options().front()[p.choice.options.front()];
   }
-  [[nodiscard]] std::int64_t bytes_of(const KindOption& o) const {
-    return o.state_bytes + flight_ * o.stash_bytes;
-  }
-  /// Unless its bound is not below the cutoff, or all stages together have not the memory.
-  void push(Partial p, std::int64_t cutoff_ps) {
-    p.number = made_++;
-    const Rest& rest = rest_[p.choice.options.size()];
-    p.choice.bound_ps = model_.bound(
-        {p.times.steady_ps + rest.times.steady_ps, p.times.total_ps + rest.times.total_ps,
-         p.times.update_ps + rest.times.update_ps, p.times.widest_ps},
-        ends_);
-    if (p.choice.bound_ps < cutoff_ps && p.bytes + rest.bytes + ends_.bytes <= memory_bytes_)
-      heap_.push(std::move(p));
+  /// Unless its bound is not below the cutoff, or all stages together have not the memory: of most,
+  /// so nothing is copied before that is known.
+  void push(const std::vector<std::size_t>& options, const Sum& sum, std::int64_t cutoff_ps) {
+    const std::uint64_t number = made_++;
+    const Sum all = sum + rest_[options.size()];
+    if (all.bytes + ends_.bytes > memory_bytes_) return;
+    const std::int64_t bound_ps = model_.bound(all.times, ends_);
+    if (bound_ps < cutoff_ps) heap_.push({{bound_ps, options}, sum, number});
   }
 
   KindsModel& model_;
@@ -110,7 +107,8 @@ class Choices {
   bool one_layout_;
   std::int64_t flight_;  // stashes that every stage holds at least
   KindsModel::Ends ends_;
-  std::vector<Rest> rest_;  // [groups chosen]
+  std::vector<std::vector<Sum>> sums_;  // [group][option]
+  std::vector<Sum> rest_;               // [groups chosen] the least of the others
   std::priority_queue<Partial> heap_;
   std::uint64_t made_ = 0;
 };

@@ -5,9 +5,8 @@
 ///              g_j = p_j / (sum of p over the choices);  of a shared expert sigma(a . w)
 ///              dl_j = g_j (dg_j - sum_i g_i dg_i) of a choice j, else 0;  sigma (1 - sigma) dg
 ///   dispatch   rows[slot_j] = a, other rows 0;  da = sum_j drows[slot_j]
-///   experts    linears, each over the rows that lie for it; a bias of outputs that tensor ranks
-///   sum
-///              is added by each of them to features of its own
+///   experts    linears, each over its rows; where tensor ranks sum the outputs, each rank adds the
+///              bias of features of its own
 ///   combine    p = sum_j g_j rows[slot_j] (+ g_k z)
 ///              drows[slot_j] = g_j d,  dg_j = d . rows[slot_j]  (, dz = g_k d, dg_k = d . z)
 ///

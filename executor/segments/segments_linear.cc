@@ -37,6 +37,10 @@ void add_rounded_product(at::Tensor& gradient, const at::Tensor& d, const at::Te
   }
 }
 
+at::Tensor gradient_of(const SegmentShape& s, const Operands& o) {
+  return o.gradients[0].view({s.out, s.in});
+}
+
 }  // namespace
 
 void add_product_gradient(const SegmentShape& s, at::Tensor gradient, const at::Tensor& d,
@@ -48,14 +52,6 @@ void add_product_gradient(const SegmentShape& s, at::Tensor gradient, const at::
   else
     add_rounded_product(gradient, d, x, factor);
 }
-
-namespace {
-
-at::Tensor gradient_of(const SegmentShape& s, const Operands& o) {
-  return o.gradients[0].view({s.out, s.in});
-}
-
-}  // namespace
 
 void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
   const auto weight = [&] { return o.weights[0].view({s.out, s.in}); };  // G has none

@@ -72,14 +72,7 @@ bool runs(const Kind& kind, const Options& o) { return !kind.sinks || o.cp == 1;
 
 plan::Program program_of(const ModelSpec& m, Options o) {
   o.micro_batch = o.dp * o.cp == 1 ? 4 : 2;
-  o.global_batch = 8;
-  o.sequence = 32;
-  o.precision = model::Precision::kFloat32;
-  const auto plan = plan::uniform_plan(m, "local", 1, o);
-  if (!plan) throw std::runtime_error(base::to_string(plan.error()));
-  auto program = plan::lower(*plan, m);
-  if (!program) throw std::runtime_error(base::to_string(program.error()));
-  return *std::move(program);
+  return lowered(m, o);
 }
 
 /// Adapters take larger steps than whole models.

@@ -200,14 +200,7 @@ bool runs(const Kind& kind, const plan::UniformOptions& o) {
 
 plan::Program program_of(const ModelSpec& m, plan::UniformOptions o) {
   o.micro_batch = 2;
-  o.global_batch = 8;
-  o.sequence = 32;
-  o.precision = model::Precision::kFloat32;
-  const auto plan = plan::uniform_plan(m, "local", 1, o);
-  if (!plan) throw std::runtime_error(base::to_string(plan.error()));
-  auto program = plan::lower(*plan, m);
-  if (!program) throw std::runtime_error(base::to_string(program.error()));
-  return *std::move(program);
+  return lowered(m, o);
 }
 
 class Families : public ::testing::TestWithParam<std::size_t> {};

@@ -12,8 +12,6 @@
 
 #include "base/json.h"
 #include "plan/check/check.h"
-#include "plan/lowering/lower.h"
-#include "plan/program/memory.h"
 #include "plan_cases_fixture.h"
 #include "tests/support/json_file.h"
 #include "tests/support/rank_body.h"
@@ -120,28 +118,7 @@ bool runs(const Mixture& mixture, const Layout& layout) {
 
 plan::Program program_of(const ModelSpec& m, plan::UniformOptions o) {
   o.micro_batch = 8 / o.dp / (o.pp > 1 ? 2 : 1);
-  o.global_batch = 8;
-  o.sequence = 32;
-  o.precision = model::Precision::kFloat32;
-  const auto plan = plan::uniform_plan(m, "local", 1, o);
-  if (!plan) throw std::runtime_error(base::to_string(plan.error()));
-  auto program = plan::lower(*plan, m);
-  if (!program) throw std::runtime_error(base::to_string(program.error()));
-  return *std::move(program);
-}
-
-/// The largest difference of a stage's peak from the stated one, as a share.
-double expect_stated_bytes(const plan::Program& program,
-                           const std::vector<std::int64_t>& peak_bytes) {
-  double largest = 0;
-  for (std::size_t stage = 0; stage < program.classes.size(); ++stage) {
-    const auto stated =
-        static_cast<double>(plan::static_memory(program, program.classes[stage]).peak_bytes);
-    const double error = static_cast<double>(peak_bytes[stage]) / stated - 1;
-    EXPECT_NEAR(error, 0, 0.05) << "stage " << stage;
-    if (std::abs(error) > std::abs(largest)) largest = error;
-  }
-  return largest;
+  return lowered(m, o);
 }
 
 class Mixtures : public ::testing::TestWithParam<std::size_t> {};

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "plan/lowering/lower.h"
+#include "plan/program/memory.h"
 #include "tests/support/json_file.h"
 #include "tests/support/rank_body.h"
 
@@ -322,6 +323,25 @@ model::ModelSpec small_model(const std::string& family) {
   m.tied_embeddings = false;
   m.position = model::PositionKind::kRotary;
   return m;
+}
+
+plan::Program lowered(const model::ModelSpec& model, plan::UniformOptions options) {
+  base::Result<plan::Program> program = plan::lower(uniform(model, options), model);
+  if (!program) throw std::runtime_error(base::to_string(program.error()));
+  return *std::move(program);
+}
+
+double expect_stated_bytes(const plan::Program& program,
+                           const std::vector<std::int64_t>& peak_bytes) {
+  double largest = 0;
+  for (std::size_t stage = 0; stage < program.classes.size(); ++stage) {
+    const auto stated =
+        static_cast<double>(plan::static_memory(program, program.classes[stage]).peak_bytes);
+    const double error = static_cast<double>(peak_bytes[stage]) / stated - 1;
+    EXPECT_NEAR(error, 0, 0.05) << "stage " << stage;
+    if (std::abs(error) > std::abs(largest)) largest = error;
+  }
+  return largest;
 }
 
 plan::Program lowered(const PlanCase& plan_case, const model::ModelSpec& model) {

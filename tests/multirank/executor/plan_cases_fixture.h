@@ -30,6 +30,11 @@ const PlanCase& plan_case(const std::string& name);
 model::ModelSpec small_model(const std::string& family);
 
 plan::Program lowered(const PlanCase& plan_case, const model::ModelSpec& model);
+/// A uniform plan in fp32 for the batch of train_alone(): 8 sequences of 32 tokens.
+plan::Program lowered(const model::ModelSpec& model, plan::UniformOptions options);
+/// Peaks of all stages are the Program's within 5 %; returns the largest difference, as a share.
+double expect_stated_bytes(const plan::Program& program,
+                           const std::vector<std::int64_t>& peak_bytes);
 
 /// 30 AdamW steps at 3e-4. (At 1e-3 an embedding row of the untied model can pass near zero, where
 /// RMS norm magnifies the rounding of any summation order beyond 1e-6 for a step.)

@@ -16,7 +16,6 @@
 #include "base/json.h"
 #include "plan/check/check.h"
 #include "plan/lowering/lower.h"
-#include "plan/program/memory.h"
 #include "plan_cases_fixture.h"
 #include "tests/support/json_file.h"
 #include "tests/support/rank_body.h"
@@ -113,19 +112,6 @@ constexpr double kSameOrder = 1e-6;  // as Exactness has it in fp32
 
 class QuantisedTraining : public ::testing::TestWithParam<Tolerance> {};
 
-/// The largest difference, as a share.
-double expect_stated_bytes(const plan::Program& program, const Curve& curve) {
-  double largest = 0;
-  for (std::size_t stage = 0; stage < program.classes.size(); ++stage) {
-    const auto stated =
-        static_cast<double>(plan::static_memory(program, program.classes[stage]).peak_bytes);
-    const double error = static_cast<double>(curve.peak_memory_bytes[stage]) / stated - 1;
-    EXPECT_NEAR(error, 0, 0.05) << "stage " << stage;
-    if (std::abs(error) > std::abs(largest)) largest = error;
-  }
-  return largest;
-}
-
 void expect_like(const Curve& one, const Curve& several, const Layout& layout, double tolerance,
                  const std::string& family, Precision precision) {
   SCOPED_TRACE(fmt::format("{} {} {}", to_string(precision), layout.name, family));
@@ -134,7 +120,7 @@ void expect_like(const Curve& one, const Curve& several, const Layout& layout, d
   ASSERT_TRUE(faults.empty()) << faults.front().message;
   const double difference = largest_relative_difference(several.losses, one.losses);
   EXPECT_LE(difference, tolerance);
-  const double memory = expect_stated_bytes(program, several);
+  const double memory = expect_stated_bytes(program, several.peak_memory_bytes);
   std::printf("%-12s %-18s %-6s loss %.1e memory %+.2f%%\n", to_string(precision).data(),
               layout.name, family.c_str(), difference, 100 * memory);
 }

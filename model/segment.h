@@ -197,7 +197,7 @@ std::string_view to_string(Phase phase);
 ///   kLoadTokens, kLoadTargets    parts, part_stride (of the sequences), token_parts, token_stride,
 ///                                token_chunks, causal (false: masked tokens)
 ///   kActivation                  in f (2f when gated), out f, activation, gated
-///   kRouter                      in h, experts, top_k (, shared)
+///   kRouter                      in h, experts, top_k, routing (, shared)
 ///   kDispatch, kCombine          in h, experts, top_k, capacity (, shared)
 ///   kExpertIn, kExpertOut        in, out, experts of this rank, capacity (of one source); tokens:
 ///                                rows of one sequence, R / b, a multiple of experts * capacity
@@ -271,6 +271,7 @@ struct SegmentShape {
   std::int64_t top_k = 0;     // experts of a token
   std::int64_t capacity = 0;  // rows of an expert per sequence on this rank
   bool shared = false;        // a shared expert's gate and output
+  Routing routing = {};       // kRouter; of no price, so profiles do not state it
   // products of quantised operands; norms and activations that make such operands
   Format format = Format::kNone;
   // products: the input comes in the compute type, the weights are quantised for each use; else

@@ -287,6 +287,10 @@ void add_features(base::Fingerprint& f, const ModelSpec& m) {
   add("embedding scale", &ModelSpec::embedding_scale);
   add("residual scale", &ModelSpec::residual_scale), add("logit scale", &ModelSpec::logit_scale);
   add("expert bias", &ModelSpec::expert_bias), add("expert width", &ModelSpec::expert_hidden);
+  if (const Routing& r = m.routing; r != plain.routing) {
+    f.add("routing").add(r.sigmoid).add(r.groups).add(r.groups_per_token);
+    f.add(r.normalised).add(r.scale);
+  }
   for (const int kind : m.order) f.add(kind);
   if (m.frozen()) f.add("adapter").add(m.adapter.rank).add(targets_of(m.adapter));
 }

@@ -111,6 +111,20 @@ struct Scan {
   std::int64_t keys() const { return groups * state; }      // G N
   bool operator==(const Scan&) const = default;
 };
+/// How a mixture's router makes choices and gates of a token's logits, one an expert. Scores are
+/// the softmax of the logits, or with `sigmoid` a sigmoid of each. A token goes to the experts of
+/// largest score. Experts stand in `groups` equal groups side by side, and only those of the
+/// `groups_per_token` best count (DeepSeek-V2, arXiv 2405.04434, section 2.2.2; V3, 2412.19437,
+/// section 2.1.2): best by the largest score of a group, with `sigmoid` by the sum of its two
+/// largest. Gates are the chosen scores, `normalised` over their sum, times `scale`. It changes
+/// neither size nor work.
+struct Routing {
+  bool sigmoid = false;
+  std::int64_t groups = 1, groups_per_token = 1;
+  bool normalised = true;
+  double scale = 1;
+  bool operator==(const Routing&) const = default;
+};
 /// Attention and MLP one behind the other, or both on the block's input: behind one norm, or each
 /// behind its own (GPT-NeoX, Falcon).
 enum class Branches : std::uint8_t { kSerial, kParallel, kParallelTwoNorms };
@@ -202,6 +216,7 @@ struct ModelSpec : BlockShape {
 
   // false: the shared expert's output is added as it is (DeepSeek)
   bool shared_gate = true;
+  Routing routing = {};
 
   std::vector<BlockRun> runs = {};  // in order; empty: `layers` blocks of the fields above
   // Kind of every block, where kinds take turns (windows between full attention); the runs then are

@@ -186,6 +186,7 @@ std::int64_t required_size(RowReader& r, std::string_view column, std::int64_t m
 }
 
 void read_experts(RowReader& r, model::ModelSpec& m) {
+  const model::BlockShape before = m;
   m.experts = r.integer("experts", {0, 1 << 16}).value_or(m.experts);
   if (m.experts == 0) {
     m.experts_per_token = 0;
@@ -198,6 +199,9 @@ void read_experts(RowReader& r, model::ModelSpec& m) {
     r.fault("top_k", kInconsistent, {}, "a token goes to {} experts, and there are {}",
             m.experts_per_token, m.experts);
   m.mlp_bias = false;  // experts have none
+  // Groups of the command's model may not hold a row's experts; they change no price.
+  if (m.experts != before.experts || m.experts_per_token != before.experts_per_token)
+    m.routing.groups = m.routing.groups_per_token = 1;
 }
 
 /// Adapters of the row, or of the options.

@@ -1,9 +1,15 @@
-/// Mixtures of experts on the CPU. T tokens choose k of E experts each; l logits, p probabilities,
-/// g gates, d gradients of outputs:
+/// Mixtures of experts on the CPU. T tokens choose k of E experts each; l logits, p scores, g
+/// gates, c their scale, d gradients of outputs:
 ///
-///   router     l = a W^T (+ b),  p = softmax(l);  choice: the k largest p, of equals the first
-///              g_j = p_j / (sum of p over the choices);  of a shared expert sigma(a . w)
-///              dl_j = g_j (dg_j - sum_i g_i dg_i) of a choice j, else 0;  sigma (1 - sigma) dg
+///   router     l = a W^T (+ b),  p = softmax(l), or sigma(l);  choice: the k largest p, of equals
+///              the first, of the groups that count (model/spec.h, Routing)
+///              g_j = c p_j / (sum of p over the choices), or c p_j;  of a shared expert
+///              g_k = sigma(a . w),  dl = g_k (1 - g_k) dg_k
+///              with t = sum_i g_i dg_i over the choices, dl of a choice j | of another expert:
+///                normalised, softmax  g_j (dg_j - t / c)             | 0
+///                normalised, sigma    g_j (dg_j - t / c) (1 - p_j)   | 0
+///                otherwise, softmax   g_j dg_j - p_j t               | -p_j t
+///                otherwise, sigma     g_j dg_j (1 - p_j)             | 0
 ///   dispatch   rows[slot_j] = a, other rows 0;  da = sum_j drows[slot_j]
 ///   experts    linears, each over its rows; where tensor ranks sum the outputs, each rank adds the
 ///              bias of features of its own
@@ -61,8 +67,15 @@ void scaled(T* to, float factor, const T* x, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(factor * static_cast<float>(x[i]));
 }
 
+float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
+
 template <class T>
-void softmax_of(const T* logits, float* p, std::int64_t n) {
+void scores_of(const SegmentShape& s, const T* logits, float* p) {
+  const std::int64_t n = s.experts;
+  if (s.routing.sigmoid) {
+    std::transform(logits, logits + n, p, [](T l) { return sigmoid(static_cast<float>(l)); });
+    return;
+  }
   const auto largest = static_cast<float>(*std::max_element(logits, logits + n));
   std::transform(logits, logits + n, p,
                  [&](T l) { return std::exp(static_cast<float>(l) - largest); });
@@ -70,14 +83,42 @@ void softmax_of(const T* logits, float* p, std::int64_t n) {
   for (std::int64_t e = 0; e < n; ++e) p[e] /= sum;
 }
 
-/// The k largest of n, of equals the first.
-void choose(const float* p, std::int64_t n, std::int64_t* choice, std::int64_t k) {
+/// The numbers from 0 to n - 1 of the k largest value(i), of equals the first, where allowed(i).
+template <class Value, class Allowed>
+void choose(std::int64_t n, Value value, Allowed allowed, std::int64_t* choice, std::int64_t k) {
   for (std::int64_t j = 0; j < k; ++j) {
     std::int64_t best = -1;
-    for (std::int64_t e = 0; e < n; ++e)
-      if ((best < 0 || p[e] > p[best]) && std::find(choice, choice + j, e) == choice + j) best = e;
+    for (std::int64_t i = 0; i < n; ++i)
+      if (allowed(i) && (best < 0 || value(i) > value(best)) &&
+          std::find(choice, choice + j, i) == choice + j)
+        best = i;
     choice[j] = best;
   }
+}
+
+/// What a group of experts is chosen by.
+float group_score(const SegmentShape& s, const float* p, std::int64_t size) {
+  const std::int64_t first = std::max_element(p, p + size) - p;
+  if (!s.routing.sigmoid || size == 1) return p[first];
+  float second = 0;
+  for (std::int64_t e = 0; e < size; ++e)
+    if (e != first) second = std::max(second, p[e]);
+  return p[first] + second;
+}
+
+void choose_experts(const SegmentShape& s, const float* p, std::int64_t* choice) {
+  const auto score = [&](std::int64_t e) { return p[e]; };
+  const auto any = [](std::int64_t) { return true; };
+  const std::int64_t groups = s.routing.groups, size = s.experts / groups;
+  if (groups == 1) return choose(s.experts, score, any, choice, s.top_k);
+  std::vector<std::int64_t> best(as_index(s.routing.groups_per_token));
+  choose(
+      groups, [&](std::int64_t g) { return group_score(s, p + g * size, size); }, any, best.data(),
+      s.routing.groups_per_token);
+  const auto counts = [&](std::int64_t e) {
+    return std::ranges::find(best, e / size) != best.end();
+  };
+  choose(s.experts, score, counts, choice, s.top_k);
 }
 
 template <class T>
@@ -87,30 +128,41 @@ void route(const SegmentShape& s, const at::Tensor& logits, Operands& o) {
   float *gates = o.writes[0].make().mutable_data_ptr<float>(),
         *scores = o.writes[2].make().mutable_data_ptr<float>();
   std::int64_t* choices = o.writes[1].make().mutable_data_ptr<std::int64_t>();
+  const auto scale = static_cast<float>(s.routing.scale);
   each_token(s, [&](std::int64_t t) {
     float *p = scores + t * s.experts, *g = gates + t * s.gates();
     std::int64_t* choice = choices + t * s.top_k;
-    softmax_of(l + t * s.experts, p, s.experts);
-    choose(p, s.experts, choice, s.top_k);
+    scores_of(s, l + t * s.experts, p);
+    choose_experts(s, p, choice);
     float chosen = 0;
     for (std::int64_t j = 0; j < s.top_k; ++j) chosen += p[choice[j]];
-    for (std::int64_t j = 0; j < s.top_k; ++j) g[j] = p[choice[j]] / chosen;
-    if (s.shared) g[s.top_k] = 1 / (1 + std::exp(-dot(a + t * s.in, w, s.in)));
+    // Sigmoids may all be 0. The published routers add as much, which no other sum feels.
+    chosen = s.routing.normalised ? chosen + 1e-20F : 1;
+    for (std::int64_t j = 0; j < s.top_k; ++j) g[j] = scale * (p[choice[j]] / chosen);
+    if (s.shared) g[s.top_k] = sigmoid(dot(a + t * s.in, w, s.in));
   });
 }
 
-/// dl [T,E] and, of the shared gate, dl [T,1], from dg, g and choice.
+/// dl [T,E] and, of the shared gate, dl [T,1], from dg, g, choice and scores.
 void route_backward(const SegmentShape& s, const Operands& o, at::Tensor& dl, at::Tensor& shared) {
   const float *dgates = o.reads[0].const_data_ptr<float>(),
-              *gates = o.reads[2].const_data_ptr<float>();
+              *gates = o.reads[2].const_data_ptr<float>(),
+              *scores = o.reads[4].const_data_ptr<float>();
   const std::int64_t* choices = o.reads[3].const_data_ptr<std::int64_t>();
   float* to = dl.mutable_data_ptr<float>();
   float* to_shared = s.shared ? shared.mutable_data_ptr<float>() : nullptr;
+  const auto scale = static_cast<float>(s.routing.scale);
   each_token(s, [&](std::int64_t t) {
-    const float *dg = dgates + t * s.gates(), *g = gates + t * s.gates();
-    const float mean = dot(g, dg, s.top_k);
-    for (std::int64_t j = 0; j < s.top_k; ++j)
-      to[t * s.experts + choices[t * s.top_k + j]] = g[j] * (dg[j] - mean);
+    const float *dg = dgates + t * s.gates(), *g = gates + t * s.gates(),
+                *p = scores + t * s.experts;
+    float* dl_t = to + t * s.experts;
+    const float total = dot(g, dg, s.top_k), mean = s.routing.normalised ? total / scale : 0;
+    if (!s.routing.normalised && !s.routing.sigmoid)
+      for (std::int64_t e = 0; e < s.experts; ++e) dl_t[e] = -p[e] * total;
+    for (std::int64_t j = 0; j < s.top_k; ++j) {
+      const std::int64_t e = choices[t * s.top_k + j];
+      dl_t[e] += g[j] * (dg[j] - mean) * (s.routing.sigmoid ? 1 - p[e] : 1);
+    }
     const float sigma = g[s.gates() - 1];
     if (s.shared) to_shared[t] = sigma * (1 - sigma) * dg[s.top_k];
   });

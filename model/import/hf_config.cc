@@ -175,8 +175,7 @@ struct Reading {
   }
 
   /// Mixtures of experts. "moe_expert_capacity_factor" is Megatron-LM's word: transformers drops no
-  /// token and has none. Weights that are made to add up to 1 or not (norm_topk_prob), and the
-  /// auxiliary loss, change no size.
+  /// token and has none. The auxiliary loss changes no size.
   void read_experts() {
     const Found experts =
         require_int(r, {"num_local_experts", "num_experts", "n_routed_experts"}, kSize);
@@ -195,6 +194,7 @@ struct Reading {
               fmt::format("make it at most {}, or '{}' larger", m.experts, experts.key),
               "a token goes to {} experts, and there are {}", m.experts_per_token, m.experts);
     }
+    read_routing(r, m);
     const auto step = r.optional_int("decoder_sparse_step", {1, 1 << 20}).value_or(1);
     const auto dense = r.optional_list("mlp_only_layers");
     if (step == 1 && (!dense || dense->empty())) return;

@@ -272,6 +272,8 @@ struct Decoder {
     if (m.experts_per_token > m.experts)
       r.fault("num_experts_per_tok", kInconsistent, fmt::format("at most {}", m.experts),
               "a token goes to {} experts, and there are {}", m.experts_per_token, m.experts);
+    else
+      read_routing(r, m);
   }
 };
 

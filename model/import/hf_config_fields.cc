@@ -8,9 +8,10 @@
 namespace orrery::model::hf {
 namespace {
 
-/// Of the file itself, of inference, of initial values, of the tokenizer; of mixtures how scores
-/// become weights and balancing losses, which change neither size nor work; modules that predict
-/// further tokens, which transformers leaves out as well; of recurrent mixers their initial steps.
+/// Of the file itself, of inference, of initial values, of the tokenizer; of mixtures
+/// balancing losses and biases, and, where there are no experts, how routers choose; modules that
+/// predict further tokens, which transformers leaves out as well; of recurrent mixers their initial
+/// steps.
 constexpr std::string_view kHarmless[] = {"_attn_implementation",
                                           "_name_or_path",
                                           "architectures",

@@ -40,6 +40,9 @@ std::optional<Activation> find_activation(base::Reader& r, std::string_view key)
 /// ones (rope_parameters), into the fields of BlockShape. @pre head_dim is read.
 void read_rope(base::Reader& r, ModelSpec& m);
 
+/// How routers choose, into ModelSpec::routing. @pre experts are read.
+void read_routing(base::Reader& r, ModelSpec& m);
+
 /// A model whose blocks take turns: `shapes` in order of the blocks, which become kinds and order.
 /// Kinds that differ only in their keys and rotation stand together.
 void set_order(ModelSpec& m, const std::vector<std::pair<std::string, BlockShape>>& shapes);

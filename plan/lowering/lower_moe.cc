@@ -42,6 +42,10 @@ ExpertMlp::ExpertMlp(Builder& b, const LayerStrategy& strategy, const UnitUse& b
       etp_(strategy.expert_tensor_degree()) {
   ORRERY_CHECK(m_.experts > 0 && !m_.mlp_bias && m_.experts % s_.ep == 0,
                "{} experts over {} ranks", m_.experts, s_.ep);
+  ORRERY_CHECK(
+      m_.experts % m_.routing.groups == 0 &&
+          m_.experts / m_.routing.groups * m_.routing.groups_per_token >= m_.experts_per_token,
+      "groups of experts that hold no choices");
   expert_ = b_.group("expert", s_.ep, s_.folded ? 1 : l_.token_stride());
   const std::int64_t bs = b_.sequences(l_), gates = m_.experts_per_token + (gated_shared() ? 1 : 0);
   capacity_ = m_.expert_capacity(b_.tokens(sent_));
@@ -77,6 +81,7 @@ SegmentShape ExpertMlp::token_shape(SegmentKind kind, const Layout& l) const {
   s.capacity = kind == kRouter ? 0 : capacity_;
   s.shared = gated_shared();
   s.bias = kind == kRouter && m_.expert_bias;
+  if (kind == kRouter) s.routing = m_.routing;
   return s;
 }
 

@@ -61,6 +61,20 @@ const Mixture kMixtures[] = {
        m.sinks = m.qkv_bias = m.projection_bias = m.expert_bias = true;
        return m;
      }},
+    {"DeepSeek-V2: two of four groups, gates as they are",
+     [] {
+       ModelSpec m = mixture(8, 1.25);
+       m.routing = {.groups = 4, .groups_per_token = 2, .normalised = false, .scale = 4};
+       return m;
+     }},
+    {"DeepSeek-V3: sigmoids, two of four groups, a shared expert, nothing dropped",
+     [] {
+       ModelSpec m = mixture(8, 4);
+       m.shared_gate = false;
+       m.shared_ffn = 48;
+       m.routing = {.sigmoid = true, .groups = 4, .groups_per_token = 2, .scale = 2.5};
+       return m;
+     }},
     {"a dense block, then mixtures with a shared expert, nothing dropped", [] {
        ModelSpec m = mixture(8, 4);
        m.shared_gate = false;

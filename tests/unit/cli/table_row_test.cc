@@ -68,6 +68,20 @@ TEST(TableRow, AModelOfTheCommandFillsEmptySizes) {
   EXPECT_EQ(row_of("tp", "2", defaults).value().model.fingerprint(), defaults.model->fingerprint());
 }
 
+TEST(TableRow, GroupsOfExpertsAreThoseOfTheModelUnlessTheRowSaysOtherExperts) {
+  TableDefaults defaults;
+  defaults.model = model::find_model("mixtral-8x7b").value();
+  const model::Routing routing{.sigmoid = true, .groups = 4, .groups_per_token = 2};
+  defaults.model->routing = routing;
+  const auto read = [&](const char* column, const char* cell) {
+    return row_of(column, cell, defaults).value().model.routing;
+  };
+  EXPECT_EQ(read("tp", "2"), routing);
+  EXPECT_EQ(read("experts", "8"), routing);
+  EXPECT_EQ(read("experts", "6"), model::Routing{.sigmoid = true});
+  EXPECT_EQ(read("top_k", "5"), model::Routing{.sigmoid = true});
+}
+
 TEST(TableRow, DegreesGpusAndHostsFollowFromOneAnother) {
   // 12 devices
   EXPECT_EQ(row_of("layers,hidden,heads,tp,pp,dp", "8,64,8,2,3,2").value().hosts, 2);

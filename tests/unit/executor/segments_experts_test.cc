@@ -2,6 +2,9 @@
 // against differences of the forward.
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tensor.h>
@@ -63,6 +66,62 @@ TEST_P(Experts, GatesAreTheLargestProbabilitiesMadeToAddUpToOne) {
   EXPECT_TRUE(at::allclose(gates.narrow(2, kChoices, 1), of_shared, 1e-5, 1e-6));
 }
 
+TEST_P(Experts, GatesAreChosenScoresTimesAScale) {
+  SegmentShape s = routed(SegmentKind::kRouter, false);
+  const at::Tensor a = at::randn({kBatch, kLength, kWidth}), w = at::randn({kExperts, kWidth}),
+                   l = a.matmul(w.t());
+  for (const bool sigmoid : {false, true}) {
+    for (const bool normalised : {false, true}) {
+      s.routing = {.sigmoid = sigmoid, .normalised = normalised, .scale = 2.5};
+      const Operands o = route(s, a, {w});
+      const at::Tensor p = sigmoid ? at::sigmoid(l) : at::softmax(l, -1);
+      EXPECT_TRUE(at::allclose(o.writes[2].tensor, p, 1e-5, 1e-6));
+      const auto [values, indices] = p.topk(kChoices, -1);
+      EXPECT_TRUE(at::equal(o.writes[1].tensor, indices));
+      const at::Tensor gates = normalised ? values / values.sum(-1, true) : values;
+      EXPECT_TRUE(at::allclose(o.writes[0].tensor, 2.5 * gates, 1e-5, 1e-6));
+    }
+  }
+}
+
+// Two groups of two experts. Logits 3, -5, 2, 2: the largest is in group 0, but sigma(3) +
+// sigma(-5) = 0.96 is less than 2 sigma(2) = 1.76.
+TEST_F(Segments, ATokenGoesToExpertsOfTheBestGroupAlone) {
+  SegmentShape s = routed(SegmentKind::kRouter, false);
+  s.sequences = s.tokens = 1;
+  const at::Tensor w = at::eye(kExperts, kWidth),
+                   a = at::tensor({3.0F, -5.0F, 2.0F, 2.0F, 0.0F, 0.0F}).view({1, 1, kWidth});
+  const auto chosen = [&](const model::Routing& routing) {
+    s.routing = routing;
+    Operands o{
+        .reads = {a},
+        .writes = {declared({1, 1, kChoices}), declared({1, 1, kChoices}, model::DType::kInt64),
+                   declared({1, 1, kExperts})},
+        .updates = {},
+        .weights = {w},
+        .gradients = {}};
+    run_phase(s, Phase::kF, o);
+    return o.writes[1].tensor.flatten();
+  };
+  const auto experts = [](std::int64_t first, std::int64_t second) {
+    return at::tensor({first, second}, at::kLong);
+  };
+  EXPECT_TRUE(at::equal(chosen({}), experts(0, 2)));
+  EXPECT_TRUE(at::equal(chosen({.groups = 2, .groups_per_token = 2}), experts(0, 2)));
+  EXPECT_TRUE(at::equal(chosen({.groups = 2}), experts(0, 1)));
+  EXPECT_TRUE(at::equal(chosen({.sigmoid = true, .groups = 2}), experts(2, 3)));
+  EXPECT_TRUE(
+      at::equal(chosen({.sigmoid = true, .groups = 4, .groups_per_token = 2}), experts(0, 2)));
+}
+
+TEST_P(Experts, SigmoidsThatAreAllZeroGiveGatesOfZero) {
+  SegmentShape s = routed(SegmentKind::kRouter, false);
+  s.routing.sigmoid = true;
+  const Operands o =
+      route(s, at::ones({kBatch, kLength, kWidth}), {at::full({kExperts, kWidth}, -100.0F)});
+  EXPECT_TRUE(at::equal(o.writes[0].tensor, at::zeros({kBatch, kLength, kChoices})));
+}
+
 TEST_P(Experts, OfEqualProbabilitiesTheFirstExpertsAreChosen) {
   const SegmentShape s = routed(SegmentKind::kRouter, false);
   const Operands o =
@@ -71,12 +130,21 @@ TEST_P(Experts, OfEqualProbabilitiesTheFirstExpertsAreChosen) {
                         at::tensor({0, 1}, at::kLong).expand({kBatch, kLength, kChoices})));
 }
 
-TEST_P(Experts, RouterGradientsMatchDifferencesAndAccumulate) {
-  const SegmentShape s = routed(SegmentKind::kRouter, shared_);
+const model::Routing kRoutings[] = {
+    {},
+    {.normalised = false},
+    {.sigmoid = true},
+    {.sigmoid = true, .normalised = false},
+    {.groups = 2, .normalised = false, .scale = 16},
+    {.sigmoid = true, .groups = 4, .groups_per_token = 2, .scale = 2.5}};
+
+void expect_router_gradients(SegmentShape s, const model::Routing& routing) {
+  s.routing = routing;
+
   const at::Tensor a = at::randn({kBatch, kLength, kWidth}), w = at::randn({kExperts, kWidth}),
                    shared = at::randn({1, kWidth}), r = at::randn({kBatch, kLength, s.gates()});
   const auto weights = [&](const at::Tensor& of_router) {
-    return shared_ ? std::vector{of_router, shared} : std::vector{of_router};
+    return s.shared ? std::vector{of_router, shared} : std::vector{of_router};
   };
   const auto value = [&](const at::Tensor& a1, const std::vector<at::Tensor>& w1) {
     return inner_product(route(s, a1, w1).writes[0].tensor, r);
@@ -87,17 +155,24 @@ TEST_P(Experts, RouterGradientsMatchDifferencesAndAccumulate) {
              .updates = {},
              .weights = weights(w),
              .gradients = {at::zeros({kExperts, kWidth})}};
-  if (shared_) o.gradients.push_back(at::zeros({1, kWidth}));
+  if (s.shared) o.gradients.push_back(at::zeros({1, kWidth}));
   run_phase(s, Phase::kBG, o);
   expect_gradient([&](const at::Tensor& t) { return value(t, weights(w)); }, a, o.writes[0].tensor,
                   1e-3);
   expect_gradient([&](const at::Tensor& t) { return value(a, weights(t)); }, w, o.gradients[0],
                   1e-3);
-  if (shared_)
+  if (s.shared)
     expect_gradient([&](const at::Tensor& t) { return value(a, {w, t}); }, shared, o.gradients[1]);
   const at::Tensor once = o.gradients[0].clone();
   run_phase(s, Phase::kG, o);
   EXPECT_TRUE(at::allclose(o.gradients[0], 2 * once, 1e-5, 1e-6));
+}
+
+TEST_P(Experts, RouterGradientsMatchDifferencesAndAccumulate) {
+  for (const model::Routing& routing : kRoutings) {
+    SCOPED_TRACE(&routing - kRoutings);
+    expect_router_gradients(routed(SegmentKind::kRouter, shared_), routing);
+  }
 }
 
 /// Of the first sequence every token goes to expert 0, and in turn to another.

@@ -52,6 +52,46 @@ TEST(HfDecoders, AWindowCostsItsKeys) {
   EXPECT_EQ(full - narrow, 4.0 * 64 * (64 - 16) * 4 * 16);
 }
 
+TEST(HfDecoders, RoutersAreThoseOfTheFamilyOrTheFile) {
+  const auto routing = [](const char* name) { return find_model(name)->routing; };
+  const Routing v3{.sigmoid = true, .groups = 8, .groups_per_token = 4, .scale = 2.5};
+  EXPECT_EQ(routing("deepseek-v3"), v3);
+  EXPECT_EQ(routing("deepseek-v2"),
+            (Routing{.groups = 8, .groups_per_token = 3, .normalised = false, .scale = 16}));
+  EXPECT_EQ(routing("deepseek-v2-lite"), Routing{.normalised = false});
+  EXPECT_EQ(routing("kimi-k2"), (Routing{.sigmoid = true, .scale = 2.827}));
+  for (const char* scaled : {"glm-4.5", "nemotron-3-nano-30b-a3b"})
+    EXPECT_EQ(routing(scaled), (Routing{.sigmoid = true, .scale = 2.5})) << scaled;
+  for (const char* plain : {"glm-4.5-air", "minimax-m2"})
+    EXPECT_EQ(routing(plain), Routing{.sigmoid = true}) << plain;
+  EXPECT_EQ(routing("qwen1.5-moe-a2.7b"), Routing{.normalised = false});
+  for (const char* softmax : {"mixtral-8x7b", "qwen3-235b-a22b", "gpt-oss-20b", "llama-3-8b"})
+    EXPECT_EQ(routing(softmax), Routing{}) << softmax;
+
+  constexpr const char* kExperts = R"(, "n_routed_experts": 8, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 32)";
+  const auto glm = [&](const std::string& keys) { return read("glm4_moe", kExperts + keys); };
+  EXPECT_EQ(glm(R"(, "n_group": 4, "topk_group": 2)")->routing,
+            (Routing{.sigmoid = true, .groups = 4, .groups_per_token = 2}));
+  EXPECT_NE(glm(R"(, "routed_scaling_factor": 2.5)")->fingerprint(), glm("")->fingerprint());
+  const auto refused = [&](const std::string& keys) {
+    return refusal("glm4_moe", kExperts + keys);
+  };
+  EXPECT_THAT(refused(R"(, "n_group": 3)"), HasSubstr("3 groups of 8 experts"));
+  EXPECT_THAT(refused(R"(, "n_group": 2, "topk_group": 3)"), HasSubstr("3 groups of 2"));
+  EXPECT_THAT(refused(R"(, "n_group": 8)"), HasSubstr("1 groups of 1 experts have no 2 experts"));
+  EXPECT_THAT(refused(R"(, "scoring_func": "tanh")"), HasSubstr("'scoring_func' is 'tanh'"));
+
+  const std::string grouped = R"(, "n_group": 4, "topk_group": 2, "topk_method": )";
+  EXPECT_EQ(glm(grouped + R"("greedy")")->routing, Routing{.sigmoid = true});
+  EXPECT_EQ(glm(grouped + R"("noaux_tc")")->routing.groups, 4);
+  EXPECT_EQ(glm(grouped + R"("group_limited_greedy", "scoring_func": "softmax")")->routing.groups,
+            4);
+  EXPECT_THAT(
+      refused(grouped + R"("group_limited_greedy")"),
+      HasSubstr("'topk_method' is 'group_limited_greedy', and scores are those of a sigmoid"));
+}
+
 TEST(HfDecoders, LayerTypesSayWhichBlockHasAWindow) {
   const ModelSpec m = *read("olmo3", R"(, "sliding_window": 8,
       "layer_types": ["full_attention", "sliding_attention", "sliding_attention",

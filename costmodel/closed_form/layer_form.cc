@@ -128,10 +128,13 @@ const PathSummary& OperationPrices::paths_of(Pattern pattern, const plan::Group&
 
 std::int64_t OperationPrices::exchange_ps(Ranks ranks, int peer_offset, std::int64_t bytes) {
   if (peer_offset == 0) return 0;
+  const auto [ps, unpriced] =
+      exchanges_[{as_u32(peer_offset), word(ranks), static_cast<std::uint64_t>(bytes)}];
+  if (!unpriced) return ps;
   const auto [paths, fresh] =
       known_->paths[{std::uint64_t{7} << 60 | as_u32(peer_offset), word(ranks), 0}];
   if (fresh) paths = cost_.communication().paths().summary(ranks.first, ranks.count, peer_offset);
-  return cost_.communication().exchange_ps(peer_offset, bytes, paths);
+  return ps = cost_.communication().exchange_ps(peer_offset, bytes, paths);
 }
 
 TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bool symbolic_weights,

@@ -69,6 +69,7 @@ class OperationPrices {
   Segments& segments_on(DeviceKinds kinds);
   std::map<DeviceKinds, Segments> segments_;
   PriceTable<4, std::int64_t> collectives_;  // of (what, ranks, id bits of a group, bytes)
+  PriceTable<3, std::int64_t> exchanges_;    // of (offset of the peer, ranks, bytes)
   DeviceKinds last_kinds_ = 0;               // asked for last
   Segments* last_ = nullptr;
   std::uint64_t priced_ = 0;

@@ -97,7 +97,6 @@ class PlanPricer {
     const model::ModelSpec& model = cost_.model();
     companion_ = model.encoder_decoder();
     if (model.kinds() == 1) return;
-    for (int k = 0; k < model.kinds(); ++k) kinds_.push_back(model.of_kind(k));
     std::int64_t layer = 0;
     for (const plan::Stage& stage : plan.stages) {
       split_.push_back(by_kind(stage, layer));
@@ -140,7 +139,7 @@ class PlanPricer {
   int ranks() const { return plan_.pipeline_degree(); }
   /// Layers of one strategy and one kind.
   const std::vector<plan::LayerRun>& runs(int s) const {
-    return kinds_.empty() ? plan_.stages[as_index(s)].runs : split_[as_index(s)].runs;
+    return split_.empty() ? plan_.stages[as_index(s)].runs : split_[as_index(s)].runs;
   }
   struct Split {
     std::vector<plan::LayerRun> runs;
@@ -159,15 +158,16 @@ class PlanPricer {
     return out;
   }
   /// Of the ith run of a stage; of the block before it, whose output the residual stream is there.
-  int kind(int s, std::size_t i) const { return kinds_.empty() ? 0 : split_[as_index(s)].kinds[i]; }
+  int kind(int s, std::size_t i) const { return split_.empty() ? 0 : split_[as_index(s)].kinds[i]; }
   int kind_before(int s, std::size_t i) const {
-    if (kinds_.empty()) return 0;
+    if (split_.empty()) return 0;
     if (i > 0) return kind(s, i - 1);
     const std::int64_t layer = first_layer_[as_index(s)];
     return layer == 0 ? 0 : cost_.model().kind_of(layer - 1);
   }
-  const model::ModelSpec& model_before(int s) const {
-    return kinds_.empty() ? cost_.model() : kinds_[as_index(kind_before(s, 0))];
+  const model::BlockShape& shape_before(int s) const {
+    if (split_.empty()) return cost_.model();
+    return cost_.model().runs[as_index(kind_before(s, 0))].shape;
   }
 
   int devices() const { return plan_.devices_per_stage(); }
@@ -208,7 +208,7 @@ class PlanPricer {
   /// large.
   std::int64_t boundary_bytes(int s) {
     const plan::Layout layout(entry(s));
-    const model::ModelSpec& before = model_before(s);
+    const model::BlockShape& before = shape_before(s);
     const std::int64_t tokens = plan_.sequence / before.token_share / layout.cp /
                                 (layout.sequence_parallel ? layout.tp : 1);
     return context_.micro_batch_sequences / layout.dp * tokens * (before.hidden / layout.parts) *
@@ -217,7 +217,7 @@ class PlanPricer {
   std::int64_t sent_bytes(int s) { return boundary_bytes(s) * (companion_ ? 2 : 1); }
   /// Between stage s - 1 and s it is the encoder's output, which the blocks of stage s - 1 read as
   /// well.
-  bool in_decoder(int s) const { return model_before(s).cross_attention; }
+  bool in_decoder(int s) const { return shape_before(s).cross_attention; }
   /// What dies with a send between stage s - 1 and s: the blocks of stage s - 1 need the encoder's
   /// output until their gradient is sent (plan/lowering/lower.cc).
   std::int64_t freed_activation_bytes(int s) {
@@ -376,7 +376,7 @@ class PlanPricer {
     const model::DType type = model::compute_dtype(plan_.precision);
     const std::int64_t elements = context_.micro_batch_sequences / layout.dp *
                                   (plan_.sequence / (layout.sequence_parallel ? layout.tp : 1)) *
-                                  kinds_.back().hidden;
+                                  cost_.model().runs.back().shape.hidden;
     in_backward(zeroing_ps(elements, type), received(elements * model::element_bytes(type)), t, p);
   }
 
@@ -395,7 +395,7 @@ class PlanPricer {
   /// Whether a virtual stage is like the one before it on its rank.
   bool repeats(int s) {
     const int before = s - ranks();
-    return kinds_.empty() && before >= ranks() && s + 1 < stages() &&
+    return split_.empty() && before >= ranks() && s + 1 < stages() &&
            plan_.stages[as_index(s)] == plan_.stages[as_index(before)] &&
            entry(s).alike(entry(before));
   }
@@ -444,9 +444,9 @@ class PlanPricer {
   const plan::Plan& plan_;
   const plan::LayerRun vocabulary_;
   plan::LayerContext context_;
-  std::vector<model::ModelSpec> kinds_;    // of models with several
-  std::vector<Split> split_;               // [stage] then
-  std::vector<std::int64_t> first_layer_;  // [stage] then
+  // of models with blocks of several kinds, else empty
+  std::vector<Split> split_;               // [stage]
+  std::vector<std::int64_t> first_layer_;  // [stage]
   // found last
   const LayerCost *embedding_ = nullptr, *head_ = nullptr, *block_ = nullptr;
   std::pair<int, std::size_t> block_at_;

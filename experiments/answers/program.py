@@ -91,6 +91,7 @@ def problem_options(pair):
     options = []
     for column in (
         "model", "cluster", "hosts", "global_batch", "sequence_length", "memory", "profile",
+        "precision",
     ):
         if pair.get(column):
             options += ["--" + column.replace("_", "-"), pair[column]]

@@ -4,6 +4,7 @@
     experiments/answers/run.py sweep                       every uniform plan against the answer
     experiments/answers/run.py time --baseline OLD         wall time beside another build's
     experiments/answers/run.py random --count 300 --seed 1 random requests: each ends within 10 s
+    experiments/answers/run.py catalog                     published models on 64 H100: 1 s each
 
 Exit code 1 when a bar of README.md is missed. Needs the standard library only.
 """
@@ -11,6 +12,7 @@ import argparse
 import pathlib
 import sys
 
+import catalog
 import random_requests
 import sweep
 import times
@@ -53,6 +55,13 @@ def parser():
                    help="what bar and limit count; cpu: on a machine that others use")  # fmt: skip
     r.add_argument("--budget", type=float, help="begin no request after so many seconds")
     r.set_defaults(main=random_requests.main)
+
+    c = modes.add_parser("catalog", parents=[common], help="published models: how long each takes")
+    c.add_argument("--bar", type=float, default=1, help="seconds that each may take")
+    c.add_argument("--limit", type=float, default=60, help="seconds after which one is killed")
+    c.add_argument("--clock", choices=("wall", "cpu"), default="wall",
+                   help="what the bar counts; cpu: on a machine that others use")  # fmt: skip
+    c.set_defaults(main=catalog.main)
     return root
 
 

@@ -6,9 +6,12 @@ A row is a plan as `orrery simulate --table` reads it. A problem has
     cp            1; from 32,768 tokens on 2, 4, 8, ... 64 too, by ring
     micro_batch   every divisor of global batch / dp
     zero          0 ... 3 where cp * dp > 1
+    grad_reduce   step; of zero 2 and 3 with several micro-batches micro_batch too
     recompute     none, selective, full
-    sequence_parallel   where tp > 1
-    ep            of mixtures: every common divisor of dp and the experts
+    sequence_parallel   where tp > 1; then tensor_pieces 1, and 4 where the search has them (by the
+                  space that its answer states) and cp = 1
+    ep            of mixtures: every common divisor of cp * dp and the experts; with
+                  sequence parallelism folded too: of tp * cp * dp and the experts
     schedule      1f1b, gpipe, zb-h1 where pp > 1, and interleaved with v = 2 ... 24 virtual stages
                   where pp divides the micro-batches and pp * v is at most the layers
 
@@ -16,14 +19,20 @@ What of these no plan may be (heads that tp does not divide) the table itself sa
 more bytes of parameters and optimizer than the device has are left out: a bound from below, with
 16 bytes a parameter (bf16 training keeps 16 or 18).
 """
+import collections
+import itertools
 import random
 
 COLUMNS = (
-    "tp", "pp", "cp", "ep", "zero", "sequence_parallel", "recompute", "micro_batch", "schedule",
-    "virtual_stages",
+    "tp", "pp", "cp", "ep", "folded", "zero", "grad_reduce", "sequence_parallel", "tensor_pieces",
+    "recompute", "micro_batch", "schedule", "virtual_stages",
 )  # fmt: skip
+Row = collections.namedtuple("Row", COLUMNS)
+DECISIONS = [(c,) for c in COLUMNS[:-2]] + [COLUMNS[-2:]]  # a schedule and its virtual stages
+PLAIN = Row(1, 1, 1, 1, "no", 0, "step", "no", 1, "none", 1, "1f1b", 1)
 RECOMPUTES = ("none", "selective", "full")
 LONG_SEQUENCE = 32768  # tokens from which a search looks at rings
+TENSOR_PIECES = 4  # what a search looks at beside 1, without a ring
 VIRTUAL_STAGES = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24)
 
 
@@ -47,10 +56,11 @@ def context_degrees(problem, devices):
     return [c for c in (1, 2, 4, 8, 16, 32, 64) if devices % c == 0]
 
 
-def least_bytes(problem, tp, pp, dp, ep, zero):
+def least_bytes(problem, tp, pp, replicas, ep, folded, zero):
     """Of parameters, gradients and optimizer on a device, were layers and experts spread best."""
-    shared = {0: 0, 1: 12, 2: 14, 3: 16}[zero]  # of the 16 bytes a parameter: what dp divides
-    return problem["parameters"] / (tp * pp) * ((16 - shared) / ep + shared / dp)
+    shared = {0: 0, 1: 12, 2: 14, 3: 16}[zero]  # of the 16 bytes a parameter: what is sharded
+    split = max(tp, ep) if folded else tp * ep
+    return problem["parameters"] / pp * ((16 - shared) / split + shared / (tp * replicas))
 
 
 def grid(problem):
@@ -68,26 +78,42 @@ def grid(problem):
     return rows
 
 
+def splits_of_tensor(problem, tp, cp, replicas):
+    """(sequence parallelism, pieces, ep, folded) of a tensor degree and what is left."""
+    degrees = divisors(problem["experts"] or 1)
+    plain = [(e, "no") for e in degrees if replicas % e == 0]
+    if tp == 1:
+        return [("no", 1, *of_experts) for of_experts in plain]
+    folded = [(e, "yes") for e in degrees if problem["experts"] and tp * replicas % e == 0]
+    found = [("no", 1, *of_experts) for of_experts in plain]
+    pieces = (1, TENSOR_PIECES) if problem["tensor_overlap"] and cp == 1 else (1,)
+    found += [("yes", n, *of_experts) for n in pieces for of_experts in plain + folded]
+    return found
+
+
+def shardings(replicas, micro_batches):
+    """(zero, when gradients are reduced)."""
+    found = [(zero, "step") for zero in (range(4) if replicas > 1 else (0,))]
+    if replicas > 1 and micro_batches > 1:
+        found += [(zero, "micro_batch") for zero in (2, 3)]
+    return found
+
+
 def of_degrees(problem, tp, pp, cp, dp):
-    layers, batch = problem["layers"], problem["global_batch"]
-    replicas = cp * dp
-    experts = [e for e in divisors(problem["experts"] or 1) if replicas % e == 0]
+    batch, replicas = problem["global_batch"], cp * dp
     rows = []
-    for ep in experts:
-        for zero in range(4) if replicas > 1 else (0,):
-            if least_bytes(problem, tp, pp, replicas, ep, zero) > problem["memory_bytes"]:
-                continue
-            for b in divisors(batch // dp):
-                for schedule, virtual in schedules(pp, layers, batch // dp // b):
-                    for recompute in RECOMPUTES:
-                        for sp in ("no", "yes") if tp > 1 else ("no",):
-                            rows.append((tp, pp, cp, ep, zero, sp, recompute, b, schedule, virtual))
+    for b in divisors(batch // dp):
+        in_time = schedules(pp, problem["layers"], batch // dp // b)
+        for zero, reduce in shardings(replicas, batch // dp // b):
+            for sp, pieces, ep, folded in splits_of_tensor(problem, tp, cp, replicas):
+                least = least_bytes(problem, tp, pp, replicas, ep, folded == "yes", zero)
+                if least > problem["memory_bytes"]:
+                    continue
+                rows += [
+                    Row(tp, pp, cp, ep, folded, zero, reduce, sp, pieces, recompute, b, *order)
+                    for recompute, order in itertools.product(RECOMPUTES, in_time)
+                ]
     return rows
-
-
-def distance(a, b):
-    """How many decisions differ; a schedule and its virtual stages are one."""
-    return sum(x != y for x, y in zip(a[:-2], b[:-2])) + (a[-2:] != b[-2:])
 
 
 def sample(rows, count, seed):
@@ -98,14 +124,25 @@ def sample(rows, count, seed):
     return [rows[i] for i in sorted(chosen)]
 
 
+def changed(row, decisions, values):
+    """Rows with other values of these decisions."""
+    for chosen in itertools.product(*(values[d] for d in decisions)):
+        fields = {}
+        for names, of_names in zip(decisions, chosen):
+            fields.update(zip(names, of_names))
+        yield row._replace(**fields)
+
+
 def neighbours(rows, best, known, count):
     """Unpriced rows that differ from one of `best` in one decision, or in two; nearest first."""
-    found = []
-    for row in rows:
-        if row in known:
-            continue
-        near = min(distance(row, other) for other in best)
-        if near <= 2:
-            found.append((near, row))
-    found.sort(key=lambda pair: pair[0])
-    return [row for _, row in found[:count]]
+    place = {row: i for i, row in enumerate(rows)}
+    values = {d: sorted({tuple(getattr(row, c) for c in d) for row in rows}) for d in DECISIONS}
+    found, taken = [], set()
+    for width in (1, 2):
+        near = set()
+        for row, of_row in itertools.product(best, itertools.combinations(DECISIONS, width)):
+            near.update(r for r in changed(row, of_row, values) if r in place)
+        new = sorted(near - known - taken, key=place.get)
+        taken.update(new)
+        found += new
+    return found[:count]

@@ -15,19 +15,28 @@ using plan::LayerStrategy;
 // By what they take: a layer priced, a stage's memory asked; pairs compared and layers added up.
 constexpr std::uint64_t kTicksOfPrice = 1, kTicksOfPeak = 5, kPairsOfTick = 64, kLayersOfTick = 16;
 
-bool beats(const KindOption& a, const KindOption& b) {
-  if (!a.strategy.same_layout(b.strategy)) return false;
-  for (std::size_t place = 0; place < a.costs.size(); ++place) {
-    for (std::size_t k = 0; k < a.costs[place].size(); ++k) {
-      const LayerCost &x = *a.costs[place][k], &y = *b.costs[place][k];
-      const bool faster = steady_of(x) <= steady_of(y) && x.forward_ps <= y.forward_ps &&
-                          x.backward_sync_ps <= y.backward_sync_ps &&
-                          x.start_ps() <= y.start_ps() &&
-                          x.update_ps - x.zero_gradient_ps <= y.update_ps - y.zero_gradient_ps;
-      if (!faster || !dominates(memory_of(x), memory_of(y))) return false;
+/// Of the strategies of one layout those that no other beats, in every place.
+std::vector<KindOption> unbeaten_of_layouts(std::vector<KindOption> all) {
+  std::vector<LayerStrategy> layouts;
+  std::vector<Taker> takers;
+  for (const KindOption& o : all) {
+    const auto like = [&](const LayerStrategy& s) { return s.same_layout(o.strategy); };
+    const auto known = std::ranges::find_if(layouts, like);
+    Taker& t = takers.emplace_back(Taker{as_int(known - layouts.begin()), {}});
+    if (known == layouts.end()) layouts.push_back(o.strategy);
+    for (const std::vector<const LayerCost*>& there : o.costs) {
+      for (const LayerCost* c : there) {
+        const LayerMemory m = memory_of(*c);
+        t.takes.insert(t.takes.end(),
+                       {steady_of(*c), c->forward_ps, c->backward_sync_ps, c->start_ps(),
+                        c->update_ps - c->zero_gradient_ps, m.persistent_bytes, m.stash_bytes,
+                        m.forward_bytes, m.backward_bytes, m.gathered_bytes, m.step_bytes});
+      }
     }
   }
-  return true;
+  std::vector<KindOption> kept;
+  for (const std::size_t i : unbeaten(takers)) kept.push_back(std::move(all[i]));
+  return kept;
 }
 
 }  // namespace
@@ -79,14 +88,25 @@ void KindsModel::turn_to(const PlanProblem& problem) {
     f.place_of.push_back(as_index(std::ranges::find(f.places, rank) - f.places.begin()));
   }
   for (const KindGroup& g : groups_) {
-    std::vector<KindOption> all;
-    for (const LayerStrategy& s :
-         stages_.layers_of(problem.devices, problem.micro_batches, g.first_kind).leaves)
-      all.push_back(option_of(g, s, f.places));
-    ticks_ += all.size() * f.places.size() * as_index(g.end_kind - g.first_kind) * kTicksOfPrice +
-              all.size() * all.size() / kPairsOfTick;
-    f.options.push_back(unbeaten(all, beats));
+    const std::size_t all =
+        stages_.layers_of(problem.devices, problem.micro_batches, g.first_kind).leaves.size();
+    ticks_ += all * f.places.size() * as_index(g.end_kind - g.first_kind) * kTicksOfPrice +
+              all * all / kPairsOfTick;
   }
+  const auto [options, unlike] =
+      options_.try_emplace({problem.devices, problem.micro_batches, f.places});
+  f.options = &options->second;
+  for (const KindGroup& g : groups_) {
+    if (unlike) options->second.push_back(options_of(g, f.places));
+  }
+}
+
+std::vector<KindOption> KindsModel::options_of(const KindGroup& g, const std::vector<int>& places) {
+  std::vector<KindOption> all;
+  for (const LayerStrategy& s :
+       stages_.layers_of(problem_.devices, problem_.micro_batches, g.first_kind).leaves)
+    all.push_back(option_of(g, s, places));
+  return unbeaten_of_layouts(std::move(all));
 }
 
 KindOption KindsModel::option_of(const KindGroup& g, const LayerStrategy& s,

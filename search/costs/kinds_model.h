@@ -69,7 +69,7 @@ class KindsModel {
   [[nodiscard]] const PlanProblem& problem() const { return problem_; }
   /// [group]
   [[nodiscard]] const std::vector<std::vector<KindOption>>& options() const {
-    return family_->options;
+    return *family_->options;
   }
 
   /// Embedding and head.
@@ -102,14 +102,16 @@ class KindsModel {
                                    const std::vector<std::int64_t>& ends) const;
 
  private:
+  using Options = std::vector<std::vector<KindOption>>;  // [group]
   /// What problems of as many stages, devices and micro-batches share.
   struct Family {
     std::vector<int> places;            // first ranks of stages that lie differently
     std::vector<std::size_t> place_of;  // [stage] into places
-    std::vector<std::vector<KindOption>> options;
+    const Options* options = nullptr;
   };
   [[nodiscard]] plan::LayerContext context() const;
   [[nodiscard]] int first_rank(int stage) const { return stage * problem_.devices; }
+  std::vector<KindOption> options_of(const KindGroup& group, const std::vector<int>& places);
   KindOption option_of(const KindGroup& group, const plan::LayerStrategy& strategy,
                        const std::vector<int>& places);
   const costmodel::LayerCost& embedding();
@@ -131,6 +133,8 @@ class KindsModel {
   std::vector<int> kind_;  // [layer]
   PlanProblem problem_;
   std::map<std::tuple<int, int, std::int64_t>, Family> families_;
+  // of as many devices and micro-batches, at the same places
+  std::map<std::tuple<int, std::int64_t, std::vector<int>>, Options> options_;
   const Family* family_ = nullptr;
   std::uint64_t ticks_ = 0;
 };

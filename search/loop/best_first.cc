@@ -390,6 +390,7 @@ class BestFirst {
     result_.exhausted = exhausted() || (groups_.empty() && open_);
     result_.bound_ps = std::min(open_bound_ps_, incumbent());
     if (groups_.empty()) return {};
+    if (options_.gives_up) infeasible_.clear();  // nobody asks why, and that takes long to say
     for (const PlanProblem& problem : infeasible_)
       prune(to_string(problem), solvers_.of(problem).shortage(problem));
     if (unproved_) prune("interleaved", "looked for as far as the effort went, nothing proved");

@@ -48,7 +48,7 @@ struct LoopOptions {
   RunnersUp runners_up = RunnersUp::kQuick;
   std::uint64_t problem_states = 300'000;
   std::uint64_t ticks = kSearchTicks;  // of the whole search
-  // Ends at its limits without a plan too, and where nothing fits does not ask for how little.
+  // Ends at its limits without a plan too, and does not ask how little fits, or why others do not.
   bool gives_up = false;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 /// Enough for a good plan; nothing here is proved optimal.
 constexpr std::uint64_t kEffort = 200'000;
-constexpr LoopOptions kQuickly{.ticks = kSearchTicks / 4, .gives_up = true};
+constexpr LoopOptions kQuickly{.ticks = kSearchTicks / 6, .gives_up = true};
 
 /// A good plan of a changed request, simulated; nothing when it does not fit either.
 base::Result<std::optional<Relaxation>> attempt(const costmodel::CostModel& cost,

@@ -21,7 +21,12 @@ class Grid {
         cost_(costs_.cost()),
         space_(request.space),
         request_(request),
-        known_(known) {}
+        known_(known) {
+    const std::vector<model::BlockRun>& kinds = cost_.model().runs;
+    const auto mixture =
+        std::ranges::find_if(kinds, [](const auto& kind) { return kind.shape.experts > 0; });
+    if (mixture != kinds.end()) richest_ = as_int(mixture - kinds.begin());
+  }
 
   std::vector<Finalist> run() {
     constexpr std::uint64_t kMostPriced = 12'000'000;  // routes and operations
@@ -42,12 +47,17 @@ class Grid {
   [[nodiscard]] std::int64_t layers() const { return cost_.model().layers; }
   [[nodiscard]] bool one_kind() const { return cost_.model().kinds() == 1; }
 
+  /// What a pipeline rank has.
+  struct Load {
+    int rank = 0;
+    std::vector<std::int64_t> layers;  // [kind]
+  };
   /// The schedule of each plan of p ranks and m micro-batches, with its virtual stages.
   struct Order {
     Schedule schedule = Schedule::k1F1B;
     int virtual_stages = 1;
-    std::vector<int> layers = {};                    // [stage]
-    std::int64_t first_layers = 0, last_layers = 0;  // of the first rank, and the last
+    std::vector<int> layers = {};  // [stage]
+    std::vector<Load> loads = {};  // from the last rank to the first; of ranks alike the last
     // layers whose stashes they hold when their first backward begins
     std::int64_t first_stashes = 0, last_stashes = 0;
   };
@@ -68,9 +78,20 @@ class Grid {
 
   void complete(Order& order, int p, std::int64_t m) const {
     order.layers = plan::stage_layers(layers(), p, order.virtual_stages);
-    for (std::size_t s = 0; s < order.layers.size(); s += as_index(p)) {
-      order.first_layers += order.layers[s];
-      order.last_layers += order.layers[s + as_index(p) - 1];
+    std::vector<std::vector<std::int64_t>> layers_of(
+        as_index(p), std::vector<std::int64_t>(as_index(cost_.model().kinds()), 0));
+    std::int64_t layer = 0;
+    for (std::size_t s = 0; s < order.layers.size(); ++s) {
+      for (const std::int64_t end = layer + order.layers[s]; layer < end; ++layer)
+        ++layers_of[s % as_index(p)][as_index(cost_.model().kind_of(layer))];
+    }
+    for (int r = p - 1; r >= 0; --r) {
+      std::vector<std::int64_t>& here = layers_of[as_index(r)];
+      // the last has the head beside them
+      const bool alike = r > 0 && order.loads.size() > 1 &&
+                         std::ranges::find(order.loads.begin() + 1, order.loads.end(), here,
+                                           &Load::layers) != order.loads.end();
+      if (!alike) order.loads.push_back({r, std::move(here)});
     }
     order.first_stashes = stashes(order, 0, p, m);
     order.last_stashes = stashes(order, p - 1, p, m);
@@ -92,24 +113,23 @@ class Grid {
     std::vector<Order> orders_here = orders(p, m);
     std::erase_if(orders_here, [&](const Order& order) {
       family.schedule = order.schedule;
-      return !known_.may_win(stages_.layers_bound(family, true)) ||
-             !known_.may_win(stages_.layers_bound(family));
+      return !may_win(stages_.layers_bound(family, true)) || !may_win(stages_.layers_bound(family));
     });
     if (orders_here.empty()) return;
     for (Order& order : orders_here) complete(order, p, m);
     places_ = cost_.mixed() ? stages_.places(family) : std::vector{0};
     context_ = stages_.context(m, p);
-    // A strategy of all kinds of blocks is one of the first kind's.
-    for (const LayerStrategy& s : stages_.layers_of(devices, m).leaves) {
+    for (const LayerStrategy& s : stages_.layers_of(devices, m, richest_).leaves) {
       // Where several micro-batches are reduced once a step, zero 1 is the same Program.
       if (s.zero == 2 && m > 1 && s.grad_reduce == plan::GradReduce::kStep && space_.zero1)
         continue;
+      divides_ = false;
       std::optional<Layers> whole, split;
       for (const Order& order : orders_here) {
         context_.split_backward = order.schedule == Schedule::kZeroBubbleH1;
         std::optional<Layers>& layers = context_.split_backward ? split : whole;
         if (!layers) layers = layers_of(s, p, devices, m);
-        if (known_.may_win(least_ps(*layers, order, p, m)))
+        if (may_win(least_ps(*layers, order, p, m)))
           price(s, order, {p, devices, 0, m, order.schedule, vocabulary(s)});
       }
     }
@@ -117,10 +137,10 @@ class Grid {
 
   /// All layers of one strategy, by passes through them; the cheapest of them.
   struct Layers {
-    std::int64_t pass_ps = 0;
+    std::vector<std::int64_t> kind_ps;  // [kind] steady
     std::int64_t through_ps = kForbidden, update_ps = kForbidden;
-    std::int64_t persistent_bytes = kForbidden, stash_bytes = kForbidden,
-                 backward_bytes = kForbidden;
+    std::vector<std::int64_t> kind_bytes = {};  // [kind] persistent
+    std::int64_t stash_bytes = kForbidden, backward_bytes = kForbidden;
     // between a forward, or a backward, and the pass behind it
     std::int64_t after_forward_ps = kForbidden, after_backward_ps = kForbidden;
     std::int64_t embedding_ps = 0, head_ps = 0;
@@ -129,36 +149,39 @@ class Grid {
   };
   /// What weights take is priced only where the plan may win without it.
   Layers layers_of(const LayerStrategy& s, int p, int devices, std::int64_t m) {
+    Layers sum;
     std::int64_t passes = 0;
     for (int kind = 0; kind < cost_.model().kinds(); ++kind) {
       context_.kind = kind;
       std::int64_t floor = kForbidden;
       for (const int rank : places_)
-        floor = std::min(floor, costs_.block_floor(s, context_, rank, devices).sum_ps());
+        floor = std::min(floor, costs_.block_floor(own(s, kind), context_, rank, devices).sum_ps());
       passes += stages_.layers_of_kind(kind) * floor;
+      sum.kind_ps.push_back(floor);
     }
     context_.kind = 0;
     const std::int64_t most =
         one_kind() ? (layers() + p - 1) / p * (passes / layers()) : passes / p;
     if (!known_.may_win(m * most))
-      return {.pass_ps = passes,
+      return {.kind_ps = std::move(sum.kind_ps),
               .through_ps = 0,
               .update_ps = 0,
-              .persistent_bytes = 0,
+              .kind_bytes = std::vector<std::int64_t>(as_index(cost_.model().kinds()), 0),
               .stash_bytes = 0,
               .backward_bytes = 0,
               .after_forward_ps = 0,
               .after_backward_ps = 0};
-    Layers sum;
     for (int kind = 0; kind < cost_.model().kinds(); ++kind) {
       context_.kind = kind;
-      std::int64_t steady = kForbidden;
+      std::int64_t steady = kForbidden, persistent = kForbidden;
       for (const int rank : places_) {
-        const costmodel::LayerCost& c = costs_.block(s, context_, rank, devices);
+        const costmodel::LayerCost& c = costs_.block(own(s, kind), context_, rank, devices);
         steady = std::min(steady, steady_of(c));
+        persistent = std::min(persistent, c.persistent_bytes);
         take(c, sum);
       }
-      sum.pass_ps += stages_.layers_of_kind(kind) * steady;
+      sum.kind_ps[as_index(kind)] = steady;
+      sum.kind_bytes.push_back(persistent);
     }
     context_.kind = 0;
     const LayerStrategy v = vocabulary(s);
@@ -179,7 +202,6 @@ class Grid {
     const std::int64_t filled =
         context_.split_backward ? std::min({c.forward_ps, c.backward_ps, c.weight_ps}) : 0;
     sum.through_ps = std::min(sum.through_ps, steady_of(c) - filled);
-    sum.persistent_bytes = std::min(sum.persistent_bytes, c.persistent_bytes);
     sum.stash_bytes = std::min(sum.stash_bytes, c.stash_bytes);
     sum.backward_bytes = std::min(sum.backward_bytes, c.backward.peak_bytes);
     sum.update_ps = std::min(sum.update_ps, c.update_ps);
@@ -195,9 +217,9 @@ class Grid {
 
   /// What the first rank holds in its first backward, the last one in its first loss too.
   [[nodiscard]] bool may_fit(const Layers& l, const Order& order) const {
-    const std::int64_t first = order.first_layers * l.persistent_bytes + l.embedding_bytes +
+    const std::int64_t first = sum_of(order.loads.back(), l.kind_bytes) + l.embedding_bytes +
                                order.first_stashes * l.stash_bytes + l.backward_bytes;
-    const std::int64_t last = order.last_layers * l.persistent_bytes + l.head_bytes +
+    const std::int64_t last = sum_of(order.loads.front(), l.kind_bytes) + l.head_bytes +
                               order.last_stashes * l.stash_bytes +
                               std::max(l.backward_bytes, l.loss_bytes);
     return first <= l.first_limit_bytes && last <= l.last_limit_bytes;
@@ -206,18 +228,28 @@ class Grid {
   [[nodiscard]] std::int64_t least_ps(const Layers& l, const Order& order, int p,
                                       std::int64_t m) const {
     if (!may_fit(l, order)) return kForbidden;
-    const std::int64_t ends = l.embedding_ps + l.head_ps;
-    const std::int64_t most = (layers() + p - 1) / p, passes = m * order.virtual_stages;
+    const std::int64_t passes = m * order.virtual_stages,
+                       chunk = layers() / (p * order.virtual_stages) * l.through_ps;
     const std::int64_t once = layers() / p * l.update_ps + passes * l.after_forward_ps +
                               (passes - 1) * l.after_backward_ps;
-    if (!one_kind()) return m * ((l.pass_ps + ends) / p) + once;
-    if (p == 1) return m * (l.pass_ps + ends) + once;
-    const std::int64_t pass = l.pass_ps / layers(),
-                       chunk = layers() / (p * order.virtual_stages) * l.through_ps;
-    return std::max({m * most * pass + (p - 2) * chunk,
-                     m * (order.last_layers * pass + l.head_ps) + (p - 1) * chunk,
-                     m * (order.first_layers * pass + l.embedding_ps)}) +
-           once;
+    std::int64_t slowest = 0;
+    for (const Load& load : order.loads) {
+      const std::int64_t ends =
+          (load.rank == 0 ? l.embedding_ps : 0) + (load.rank == p - 1 ? l.head_ps : 0);
+      slowest = std::max(slowest, m * (sum_of(load, l.kind_ps) + ends) + load.rank * chunk);
+    }
+    return slowest + once;
+  }
+  static std::int64_t sum_of(const Load& load, const std::vector<std::int64_t>& of_kind) {
+    std::int64_t sum = 0;
+    for (std::size_t kind = 0; kind < of_kind.size(); ++kind)
+      sum += load.layers[kind] * of_kind[kind];
+    return sum;
+  }
+  /// Experts are split where there are some.
+  [[nodiscard]] LayerStrategy own(LayerStrategy s, int kind) const {
+    if (!one_kind() && cost_.model().runs[as_index(kind)].shape.experts == 0) s.drop_experts();
+    return s;
   }
   [[nodiscard]] LayerStrategy vocabulary(const LayerStrategy& s) const {
     LayerStrategy v{.tp = s.tp, .dp = s.dp, .zero = s.zero, .cp = s.cp};
@@ -226,20 +258,38 @@ class Grid {
     return v;
   }
 
+  /// Far behind the best of these, none wins: the simulator does not say so much less.
+  [[nodiscard]] bool may_win(std::int64_t expected_ps) const {
+    return known_.may_win(expected_ps) && expected_ps - expected_ps / 10 < best_ps_;
+  }
+
   void price(const LayerStrategy& s, const Order& order, const PlanProblem& problem) {
     plan::Plan plan = stages_.frame(problem);
     plan.cluster = request_.cluster;
     plan.virtual_stages = order.virtual_stages;
-    for (const int count : order.layers) plan.stages.push_back({.runs = {{count, s}}});
-    // Blocks of several kinds do not all divide alike.
-    if (!one_kind() && !plan::validate(plan, cost_.model()).empty()) return;
+    std::int64_t layer = 0;
+    for (const int count : order.layers) {
+      plan::Stage& stage = plan.stages.emplace_back();
+      for (const std::int64_t end = layer + count; layer < end; ++layer) {
+        const LayerStrategy here = own(s, cost_.model().kind_of(layer));
+        if (stage.runs.empty() || stage.runs.back().strategy != here)
+          stage.runs.push_back({0, here});
+        ++stage.runs.back().count;
+      }
+    }
+    // Blocks of several kinds do not all divide alike: asked once, and again of what is found.
+    const auto valid = [&] { return one_kind() || plan::validate(plan, cost_.model()).empty(); };
+    divides_ = divides_ || valid();
+    if (!divides_) return;
     const costmodel::StepForms forms = costmodel::step_forms(costs_, plan);
-    if (!known_.may_win(forms.pass_by_pass_ps)) return;
+    if (!may_win(forms.pass_by_pass_ps)) return;
     std::vector<std::int64_t> peaks;
     for (int r = 0; r < plan.pipeline_degree(); ++r) {
       peaks.push_back(costmodel::stage_peak_bytes(costs_, plan, r));
       if (peaks.back() > stages_.memory_bytes(problem, r)) return;
     }
+    if (!valid()) return;
+    best_ps_ = std::min(best_ps_, forms.pass_by_pass_ps);
     found_.push_back(
         {std::move(plan), forms.closed_form_ps, forms.pass_by_pass_ps, std::move(peaks)});
   }
@@ -250,8 +300,12 @@ class Grid {
   const Space& space_;
   const PlanRequest& request_;
   const Contest& known_;
+  // of the kinds of blocks; a strategy of all is one of its, but for the experts of others
+  int richest_ = 0;
   plan::LayerContext context_;
-  std::vector<int> places_;  // first ranks of stages that layers may be priced on
+  std::vector<int> places_;            // first ranks of stages that layers may be priced on
+  bool divides_ = false;               // a plan of the strategy at hand is one
+  std::int64_t best_ps_ = kForbidden;  // expected, of those found
   std::vector<Finalist> found_;
 };
 

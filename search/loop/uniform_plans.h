@@ -8,17 +8,18 @@
 /// thinks worse. These plans are priced pass by pass (costmodel/closed_form/step_times.h); all that
 /// may be faster than what is known are given, and the simulator decides.
 ///
-/// A plan of p > 1 ranks, v virtual stages, m micro-batches and L layers whose passes take N = F +
-/// B + W each, with c = ⌊L/pv⌋ (N, of ZB-H1 less min(F, B, W)) for one pass through a stage,
-/// costs at least ⌊L/p⌋ updates of a layer, what ZeRO-3 holds between the 2 m v passes of a
-/// rank (the gather of a layer, behind what a backward reduces in every micro-batch, beyond the
-/// layer that it runs beside) and the largest of
+/// Where only some kinds of blocks have experts, only those split them.
 ///
-///     m ⌈L/p⌉ N + (p - 2) c              a rank with most layers, and the way to it and back
-///     m (n_p N + head) + (p - 1) c       the last rank, of n_p layers
-///     m (n_1 N + embedding)              the first
+/// A plan has p ranks, v virtual stages, m micro-batches and L layers, n_rk of kind k on rank r,
+/// whose passes take N_k = F + B + W. A pass through a stage takes c = ⌊L/pv⌋ min_k N_k at
+/// least, of ZB-H1 less min(F, B, W). So a step takes at least ⌊L/p⌋ updates of a layer, what
+/// ZeRO-3 holds between the 2 m v passes of a rank (the gather of a layer, behind what a backward
+/// reduces in every micro-batch, beyond the layer that it runs beside) and, whatever r,
 ///
-/// Blocks of several kinds: m times the mean over ranks instead.
+///     m (Σ_k n_rk N_k + embedding where r = 0 + head where r = p - 1) + r c
+///
+/// what the rank computes, and the way to it and back. Of what has been found the best by expected
+/// time cuts off all that is far behind it.
 #include <cstdint>
 #include <vector>
 

@@ -63,6 +63,14 @@ void print_runners_up(const search::PlanAnswer& answer, const AnswerDoubt& doubt
   if (cut) fmt::print("  …: cut at {} columns; --json has all\n", columns);
 }
 
+std::string search_words(const search::PlanAnswer& answer) {
+  if (answer.certificate.bound_ps == 0) return "plans with one strategy alone, nothing is proved";
+  if (answer.status != search::Status::kBudget) return "optimal by its cost model";
+  return fmt::format(
+      "stopped at its limit of effort (the optimum of its cost model is at most {:.2f} % less)",
+      100 * answer.certificate.gap);
+}
+
 void print_answer(const search::PlanAnswer& answer, const CostModel& cost,
                   std::int64_t stated_bytes, const AnswerDoubt& doubt,
                   std::optional<double> seconds) {
@@ -79,12 +87,7 @@ void print_answer(const search::PlanAnswer& answer, const CostModel& cost,
   fmt::print("prices: {}\n{}\n", describe_origin(cost),
              describe_band(doubt.best, best.report.step_time_ps));
   const double gap = 100 * answer.certificate.gap;
-  fmt::print("search: {}{}: {} problems, {} states\n",
-             answer.status == search::Status::kBudget
-                 ? fmt::format("stopped at its limit of effort (the optimum of its cost model is "
-                               "at most {:.2f} % less)",
-                               gap)
-                 : "optimal by its cost model",
+  fmt::print("search: {}{}: {} problems, {} states\n", search_words(answer),
              describe_seconds(seconds), answer.problems, answer.states);
   fmt::print(
       "cost model: {} by closed form (the step time above is simulated), no plan below {}, gap "
@@ -99,6 +102,8 @@ void print_answer(const search::PlanAnswer& answer, const CostModel& cost,
     fmt::print(
         "spatial-temporal: partitioned layers, in neither bound, compute {} a step at least\n",
         show_time(*partitions));
+  if (plan::is_v_shaped(best.plan.schedule))
+    fmt::print("stages in a V: in no bound, looked at with one strategy for all layers\n");
   print_runners_up(answer, doubt);
 }
 

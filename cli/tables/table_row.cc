@@ -79,11 +79,13 @@ constexpr base::IntRange kSize{1, 1 << 20};
 constexpr base::IntRange kDegree{1, plan::kMaxWorldSize};
 constexpr std::array<base::Named<bool>, 6> kBooleans{
     {{"yes", true}, {"no", false}, {"true", true}, {"false", false}, {"1", true}, {"0", false}}};
-constexpr std::array<base::Named<plan::Schedule>, 4> kSchedules{
+constexpr std::array<base::Named<plan::Schedule>, 6> kSchedules{
     {{"1f1b", plan::Schedule::k1F1B},
      {"gpipe", plan::Schedule::kGPipe},
      {"interleaved", plan::Schedule::kInterleaved},
-     {"zb-h1", plan::Schedule::kZeroBubbleH1}}};
+     {"zb-h1", plan::Schedule::kZeroBubbleH1},
+     {"zb-v", plan::Schedule::kZeroBubbleV},
+     {"dualpipe-v", plan::Schedule::kDualPipeV}}};
 /// fp16 has bf16's bytes and peak; the check of a scaled loss costs a pass over the gradients that
 /// nothing here prices.
 constexpr std::string_view kFloat16 = "fp16";
@@ -322,6 +324,7 @@ void read_strategy(RowReader& r, TableRow& row) {
   // which it is, with one chunk
   if (p.schedule == plan::Schedule::kInterleaved && p.virtual_stages == 1)
     p.schedule = plan::Schedule::k1F1B;
+  p.virtual_stages = p.chunks();
   auto precisions = model::names_up_to(model::kLastPrecision);
   precisions.push_back({kFloat16, model::Precision::kBFloat16});
   p.precision = r.word("precision", precisions).value_or(p.precision);
@@ -351,8 +354,10 @@ void check_fit(RowReader& r, const TableRow& row) {
   if (p.virtual_stages > 1 && p.pp == 1)
     r.fault("virtual_stages", kInconsistent, "use pp above 1, or virtual_stages 1",
             "{} virtual stages without a pipeline", p.virtual_stages);
-  if (p.virtual_stages > 1 && p.schedule != plan::Schedule::kInterleaved)
-    r.fault("schedule", kInconsistent, "only the interleaved schedule has more than one",
+  if (plan::is_v_shaped(p.schedule)
+          ? p.virtual_stages != 2
+          : p.virtual_stages > 1 && p.schedule != plan::Schedule::kInterleaved)
+    r.fault("schedule", kInconsistent, "interleaved has several, zb-v and dualpipe-v two",
             "schedule {} with {} virtual stages", plan::to_string(p.schedule), p.virtual_stages);
   std::int64_t experts = 0;
   for (int kind = 0; kind < m.kinds(); ++kind) experts = std::max(experts, m.of_kind(kind).experts);
@@ -432,7 +437,7 @@ Result<void> resolve_row(TableRow& row, std::int64_t devices_per_host,
     r.fault("global_batch", kInconsistent, {},
             "dp {} * micro_batch {} does not divide a global batch of {} sequences", p.dp,
             p.micro_batch, p.global_batch);
-  } else if (p.virtual_stages > 1 && p.global_batch / unit % p.pp != 0) {
+  } else if (p.schedule == plan::Schedule::kInterleaved && p.global_batch / unit % p.pp != 0) {
     r.fault("global_batch", kInconsistent, "the interleaved schedule takes them in groups of pp",
             "{} micro-batches on {} pipeline ranks with virtual stages", p.global_batch / unit,
             p.pp);

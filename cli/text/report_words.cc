@@ -93,7 +93,7 @@ std::string report_words() {
          "product,\n"
          "  full: of whole layers; 1f1b,\n"
          "  interleaved (chunks may differ by one layer), zb-h1 (weight gradients fill the "
-         "waiting): schedules of a pipeline\n"
+         "waiting), zb-v, dualpipe-v (and stages go forth and back): schedules of a pipeline\n"
          "  priced: by the cost formula alone, which is cheap; simulated: run on a virtual clock, "
          "which orders plans; other: what the parts not shown add up to\n"
          "  exposed: communication that no computation hides; waiting: a stage has nothing to do; "

@@ -80,6 +80,9 @@ std::int64_t overlapped_ps(std::int64_t serial_ps, std::int64_t data_ps, std::in
 ///                 Equal stages and m ≥ p: m (F + B + W) + (p-1) max(F, B, F + B - W); the paper
 ///                 states (p-1)(F + B - W) of bubble, which is the same for W ≤ min(F, B)
 ///                 (arXiv 2401.10241, table 1)
+///   ZB-V,         a lower bound where no pass laps over the next, of the rank r where it is
+///   DualPipeV     largest: its start Σ_{i<r} F_i + Σ_{i<=r} f_i (or Z, if that is later), m
+///                 times its F + B + W, and U
 ///
 /// Z (with what gathers of updated parameters add to the first forward: LayerCost::start_ps) and U:
 /// those of the rank where they hurt most, given that ranks start and end one after another.
@@ -123,7 +126,7 @@ StepForms step_forms(LayerCosts& costs, const plan::Plan& plan);
 std::int64_t stage_peak_bytes(LayerCosts& costs, const plan::Plan& plan, int stage);
 
 /// Micro-batches of which stage `stage` holds the full stash at once: GPipe m; 1F1B and ZB-H1
-/// min(stages - stage, m). @pre not interleaved: there a rank holds chunks of micro-batches, see
+/// min(stages - stage, m). @pre one stage a rank: else a rank holds chunks of micro-batches, see
 /// plan::pass_order.
 std::int64_t in_flight(plan::Schedule schedule, int stage, int stages, std::int64_t micro_batches);
 

@@ -91,9 +91,9 @@ class PlanPricer {
                 .micro_batch_sequences = plan.micro_batch_sequences(),
                 .micro_batches = plan.micro_batches,
                 .global_batch = plan.global_batch,
-                .stages = plan.pipeline_degree(),
+                .stages = plan.rank_of(as_int(plan.stages.size()) - 1) + 1,
                 .prefetch_depth = plan.prefetch_depth,
-                .split_backward = plan.schedule == kZeroBubbleH1};
+                .split_backward = plan::splits_backward(plan.schedule)};
     const model::ModelSpec& model = cost_.model();
     companion_ = model.encoder_decoder();
     if (model.kinds() == 1) return;
@@ -171,7 +171,7 @@ class PlanPricer {
   }
 
   int devices() const { return plan_.devices_per_stage(); }
-  int first_rank(int s) const { return s % ranks() * devices(); }
+  int first_rank(int s) const { return plan_.rank_of(s) * devices(); }
   const LayerCost& block(int s, std::size_t i) {
     if (block_ == nullptr || block_at_ != std::pair(s, i)) {
       context_.kind = kind(s, i);
@@ -321,7 +321,7 @@ class PlanPricer {
   void forward_pass(int s, StageTimes& t, Passes& p) {
     if (s == 0) {
       forward_of(embedding(), 1, t, p);
-    } else {
+    } else if (!plan_.turns_at(s)) {
       p.forward.add({{received(sent_bytes(s))}});
       t.receive_forward_ps = transfer_ps(s - 1, s);
     }
@@ -335,6 +335,7 @@ class PlanPricer {
       change(i, all[i]);
       forward_of(block(s, i), all[i].count, t, p);
     }
+    if (plan_.turns_at(s + 1)) return;
     if (s + 1 < stages()) return p.forward.add({{sent(freed_activation_bytes(s + 1))}});
     change(all.size(), vocabulary_);
     forward_of(head(), 1, t, p);
@@ -345,8 +346,10 @@ class PlanPricer {
     const std::vector<plan::LayerRun>& all = runs(s);
     const plan::LayerRun& end = all.back();
     if (s + 1 < stages()) {
-      in_backward(received(sent_bytes(s + 1)), p);
-      t.receive_backward_ps = transfer_ps(s + 1, s);
+      if (!plan_.turns_at(s + 1)) {
+        in_backward(received(sent_bytes(s + 1)), p);
+        t.receive_backward_ps = transfer_ps(s + 1, s);
+      }
     } else {
       t.backward_ps += head().backward_ps;
       t.backward_sync_ps += head().backward_sync_ps;
@@ -360,7 +363,7 @@ class PlanPricer {
       backward_change(reshard(s, i, i > 0 ? all[i - 1] : entry(s), all[i]), t, p);
     }
     if (s == 0) return backward_of(embedding(), 1, t, p);
-    in_backward(sent(freed_gradient_bytes(s)), p);
+    if (!plan_.turns_at(s)) in_backward(sent(freed_gradient_bytes(s)), p);
   }
 
   /// On the devices of the last stage.
@@ -387,8 +390,9 @@ class PlanPricer {
     if (!counts_memory_) return {};
     ChunkMemory m{p.forward.memory(), p.backward.memory(), p.backward_last.memory(),
                   p.weight.memory(), p.weight_last.memory()};
-    if (s + 1 < stages()) m.sent_activation_bytes = freed_activation_bytes(s + 1);
-    if (s > 0) m.sent_gradient_bytes = freed_gradient_bytes(s);
+    if (s + 1 < stages() && !plan_.turns_at(s + 1))
+      m.sent_activation_bytes = freed_activation_bytes(s + 1);
+    if (s > 0 && !plan_.turns_at(s)) m.sent_gradient_bytes = freed_gradient_bytes(s);
     return m;
   }
 
@@ -403,10 +407,12 @@ class PlanPricer {
   void rank(int r, std::vector<StageTimes>& times, PlanCost& out) {
     StageTimes& first = times[as_index(r)];
     StageMemory m;
+    m.v_shaped = plan::is_v_shaped(plan_.schedule);
     Once once(counts_memory_);
     if (r == 0) state(embedding(), 1, first, m, once);
     std::int64_t pass_ps = 0, sync_ps = 0;
-    for (int s = r; s < stages(); s += ranks()) {
+    for (int v = 0; v < plan_.virtual_stages; ++v) {
+      const int s = plan_.stage_of(r, v);
       for (std::size_t i = 0; i < runs(s).size(); ++i)
         state(block(s, i), runs(s)[i].count, first, m, once);
       StageTimes& t = times[as_index(s)];
@@ -419,7 +425,7 @@ class PlanPricer {
       pass_ps += t.forward_ps + t.backward_ps + t.weight_ps;
       sync_ps += t.backward_sync_ps - t.backward_ps + t.weight_sync_ps - t.weight_ps;
     }
-    if (r + 1 == ranks()) {
+    if (r == plan_.rank_of(stages() - 1)) {
       state(head(), 1, first, m, once);
       loss(first, m);
     }
@@ -455,16 +461,6 @@ class PlanPricer {
 };
 
 }  // namespace
-
-std::int64_t in_flight(plan::Schedule schedule, int stage, int stages, std::int64_t micro_batches) {
-  switch (schedule) {
-    case kGPipe: return micro_batches;
-    case k1F1B:
-    case kZeroBubbleH1: return std::min<std::int64_t>(stages - stage, micro_batches);
-    case kInterleaved: break;
-  }
-  ORRERY_CHECK(false, "an interleaved schedule holds chunks");
-}
 
 base::Result<PlanCost> plan_cost(const CostModel& cost, const plan::Plan& plan) {
   LayerCosts costs(cost);

@@ -1,9 +1,11 @@
 #include "costmodel/closed_form/stage_memory.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
 #include "base/numbers.h"
+#include "costmodel/closed_form/closed_form.h"
 
 namespace orrery::costmodel {
 
@@ -28,16 +30,25 @@ const plan::TemplateMemory& memory_of(const ChunkMemory& c, const plan::PassNode
 /// Bytes alive beside the persistent ones, pass after pass.
 struct Walk {
   const StageMemory& stage;
-  std::int64_t alive = 0, activation = 0, gradient = 0, peak = 0;
+  struct Sent {
+    std::int64_t activation = 0, gradient = 0;
+  };
+  std::int64_t alive = 0, peak = 0;
+  std::array<Sent, 2> sent{};  // by streams
 
-  void reach(std::int64_t bytes) { peak = std::max(peak, alive + activation + gradient + bytes); }
+  void reach(std::int64_t bytes) {
+    for (const Sent& s : sent) bytes += s.activation + s.gradient;
+    peak = std::max(peak, alive + bytes);
+  }
   void run(const plan::PassNode& n) {
     const ChunkMemory& c = stage.chunks[as_index(n.chunk)];
     const plan::TemplateMemory& m = memory_of(c, n);
     reach(m.peak_bytes);
     alive += m.delta_bytes;
-    if (n.kind == kForward && c.sent_activation_bytes > 0) activation = c.sent_activation_bytes;
-    if (n.kind == kBackward && c.sent_gradient_bytes > 0) gradient = c.sent_gradient_bytes;
+    Sent& there = sent[stage.v_shaped ? as_index(n.chunk) : 0];
+    if (n.kind == kForward && c.sent_activation_bytes > 0)
+      there.activation = c.sent_activation_bytes;
+    if (n.kind == kBackward && c.sent_gradient_bytes > 0) there.gradient = c.sent_gradient_bytes;
   }
   void run(const std::vector<plan::PassNode>& passes) {
     for (const plan::PassNode& n : passes) run(n);
@@ -66,6 +77,19 @@ std::int64_t peak_bytes(const StageMemory& stage, const std::vector<plan::PassNo
   }
   walk.reach(stage.update.peak_bytes);
   return stage.persistent_bytes + walk.peak;
+}
+
+std::int64_t in_flight(plan::Schedule schedule, int stage, int stages, std::int64_t micro_batches) {
+  switch (schedule) {
+    case plan::Schedule::kGPipe: return micro_batches;
+    case plan::Schedule::k1F1B:
+    case plan::Schedule::kZeroBubbleH1:
+      return std::min<std::int64_t>(stages - stage, micro_batches);
+    case plan::Schedule::kInterleaved:
+    case plan::Schedule::kZeroBubbleV:
+    case plan::Schedule::kDualPipeV: break;
+  }
+  ORRERY_CHECK(false, "such a schedule holds chunks");
 }
 
 }  // namespace orrery::costmodel

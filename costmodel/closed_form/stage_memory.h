@@ -4,8 +4,8 @@
 ///
 /// A pass is a list of templates; each changes the bytes alive by delta and reaches `peak` above
 /// its start. What a send reads stays alive until the next send of its stream, so beside the deltas
-/// a rank holds X bytes, what its last forward sent, and D, what its last backward sent. Passes run
-/// in the order of plan::pass_order:
+/// a rank holds X bytes, what its last forward sent, and D, what its last backward sent; of each
+/// arm of a V. Passes run in the order of plan::pass_order:
 ///
 ///   pass n starts with  Σ_{k<n} delta_k + X + D,
 ///                       peak = persistent + max over passes of (start + peak of the pass)
@@ -34,6 +34,7 @@ struct StageMemory {
   std::int64_t persistent_bytes = 0;
   plan::TemplateMemory zero_gradient, update;  // once, before and after all passes
   std::vector<ChunkMemory> chunks;
+  bool v_shaped = false;  // chunks are arms of a V, each with streams of its own
 };
 
 std::int64_t peak_bytes(const StageMemory& stage, const std::vector<plan::PassNode>& order);

@@ -29,7 +29,7 @@ std::int64_t cycle_ps(const StepTimes& step) {
     const StageTimes& t = step.stages[i];
     forward = std::max(forward, forward_with_receive(step, t));
     backward = std::max(backward, backward_with_receive(step, t));
-    std::int64_t& sum = rank[i % rank.size()];
+    std::int64_t& sum = rank[as_index(plan::rank_of(step.schedule, as_int(i), step.ranks))];
     sum += forward_with_receive(step, t) + backward_with_receive(step, t) + t.weight_ps;
     all = std::max(all, sum);
   }
@@ -63,8 +63,32 @@ std::int64_t rest_ps(const StepTimes& step) {
           std::min<std::int64_t>(step.micro_batches, static_cast<std::int64_t>(p)) - 1;
       return tail - std::accumulate(filled.begin(), filled.begin() + waits, std::int64_t{0});
     }
+    case kZeroBubbleV:
+    case kDualPipeV: break;
   }
   ORRERY_CHECK(false, "schedule out of range");
+}
+
+/// The lower bound of closed_form.h for stages placed as a V. What is gathered and reduced beside
+/// passes may cost nothing there.
+std::int64_t v_bound_ps(const StepTimes& step) {
+  const std::vector<StageTimes>& stages = step.stages;
+  std::int64_t start = 0, last = 0;
+  for (std::size_t r = 0; r < as_index(step.ranks); ++r) {
+    start = std::max(stages[r].zero_ps, r == 0 ? 0 : start + stages[r - 1].forward_ps);
+    if (step.overlaps) start += stages[r].receive_forward_ps;
+    std::int64_t end = start + stages[r].update_ps;
+    for (const std::size_t s : {r, stages.size() - 1 - r}) {
+      const StageTimes& t = stages[s];
+      end += step.micro_batches *
+             (forward_with_receive(step, t) + backward_with_receive(step, t) + t.weight_ps);
+      if (!step.overlaps)
+        end += t.backward_sync_ps - t.backward_ps + t.weight_sync_ps - t.weight_ps;
+    }
+    last = std::max(last, end);
+    if (!step.overlaps) start += stages[r].receive_forward_ps;
+  }
+  return last;
 }
 
 /// The recurrence of step_times.h, rank by rank as far as the others allow.
@@ -78,8 +102,10 @@ class PassByPass {
     for (std::size_t r = 0; r < order.size(); ++r) {
       const std::int64_t zero = step.stages[r].zero_ps;
       ranks_.push_back({.passes = &order[r], .zeroed = zero, .busy = zero});
-      for (std::size_t s = r; s < step.stages.size(); s += order.size())
-        ranks_[r].data_free += step.stages[s].gathered_ps;
+      for (int v = 0; v < step.virtual_stages; ++v)
+        ranks_[r].data_free +=
+            step.stages[as_index(plan::stage_of(step.schedule, as_int(r), v, step.ranks))]
+                .gathered_ps;
     }
   }
 
@@ -205,6 +231,7 @@ void StageTimes::add_first_forward(std::int64_t layers, std::int64_t pass_ps,
 }
 
 std::int64_t closed_form_ps(const StepTimes& step) {
+  if (plan::is_v_shaped(step.schedule)) return v_bound_ps(step);
   const std::vector<StageTimes>& stages = step.stages;
   const auto p = as_index(step.ranks);
   std::int64_t start = 0;
@@ -230,7 +257,7 @@ const PassOrders::Order& PassOrders::of(plan::Schedule schedule, int ranks, int 
   for (int r = 0; fresh && r < ranks; ++r) {
     std::vector<Pass>& passes = order.emplace_back();
     const auto add = [&](const plan::PassNode& pass, std::int64_t offset) {
-      passes.push_back({pass.kind, pass.last, pass.chunk * ranks + r,
+      passes.push_back({pass.kind, pass.last, plan::stage_of(schedule, r, pass.chunk, ranks),
                         static_cast<std::int32_t>(offset + pass.micro_batch)});
     };
     for (const plan::PassNode& node :

@@ -154,7 +154,7 @@ base::Result<void> Interpreter::open_pairs() {
   };
   for (const Step& step : steps_) {
     const plan::Op& op = *step.op;
-    const int lane = lane_of(op.stream);
+    const int lane = as_int(plan::sending_end(op.stream));
     for (const plan::Leg& leg : op.legs) add(lane, own + leg.peer_offset, leg.send);
     if (op.redistribution)
       redistributors_.at(*op.redistribution).each_peer([&](int peer, bool sends) {

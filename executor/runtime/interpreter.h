@@ -31,13 +31,6 @@
 
 namespace orrery::executor {
 
-/// Of a stream's transfers: the two streams of a pipeline direction are the two ends of one lane.
-constexpr int lane_of(plan::Stream s) {
-  if (s == plan::Stream::kForwardReceive) return as_int(plan::Stream::kForwardSend);
-  if (s == plan::Stream::kBackwardReceive) return as_int(plan::Stream::kBackwardSend);
-  return as_int(s);
-}
-
 class Interpreter {
  public:
   /// Unrolls the class of `communicator.rank()`, opens its channels and makes its persistent state.

@@ -301,7 +301,7 @@ base::Result<void> Interpreter::exchange(const Step& step) {
     }
     legs.push_back({.send = leg.send,
                     .peer = communicator_.rank() + leg.peer_offset,
-                    .lane = lane_of(op.stream),
+                    .lane = as_int(plan::sending_end(op.stream)),
                     .tensor = t});
   }
   TRY(std::unique_ptr<Transfer> transfer, communicator_.post(std::move(legs)));

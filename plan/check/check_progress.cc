@@ -26,26 +26,10 @@ struct Post {
   auto operator<=>(const Post&) const = default;
 };
 
-/// Streams whose sends and receives meet: forward with forward, backward with backward, any other
-/// with itself.
-int stream_pair(Stream s) {
-  switch (s) {
-    case Stream::kForwardSend:
-    case Stream::kForwardReceive: return 0;
-    case Stream::kBackwardSend:
-    case Stream::kBackwardReceive: return 1;
-    case Stream::kCompute:
-    case Stream::kTensor:
-    case Stream::kData:
-    case Stream::kHost: return 2 + as_int(s);
-  }
-  return 0;
-}
-
 /// The transfers from one class to another along one pair of streams and one rank distance: n-th
 /// send meets n-th receive.
 struct ChannelKey {
-  int pair = 0;
+  Stream sending_end = Stream::kForwardSend;
   ClassIndex sender = 0, receiver = 0;
   int offset = 0;
   auto operator<=>(const ChannelKey&) const = default;
@@ -124,11 +108,12 @@ class ProgressChecker {
             describe(post), leg.peer_offset);
       return;
     }
-    const int pair = stream_pair(op.stream);
+    const Stream sending = sending_end(op.stream);
     if (leg.send) {
-      channels_[{pair, post.cls, *first, leg.peer_offset}].sends.push_back({post, leg.buffer});
+      channels_[{sending, post.cls, *first, leg.peer_offset}].sends.push_back({post, leg.buffer});
     } else {
-      channels_[{pair, *first, post.cls, -leg.peer_offset}].receives.push_back({post, leg.buffer});
+      channels_[{sending, *first, post.cls, -leg.peer_offset}].receives.push_back(
+          {post, leg.buffer});
     }
   }
 
@@ -189,7 +174,7 @@ class ProgressChecker {
   /// for this class.
   void unmatched(const ChannelKey& key, const Post& post, bool is_send) {
     const bool wrong_peer = std::ranges::any_of(channels_, [&](const auto& other) {
-      if (other.first == key || other.first.pair != key.pair) return false;
+      if (other.first == key || other.first.sending_end != key.sending_end) return false;
       const Channel& c = other.second;
       return is_send ? other.first.sender == key.sender && c.receives.size() > c.sends.size()
                      : other.first.receiver == key.receiver && c.sends.size() > c.receives.size();

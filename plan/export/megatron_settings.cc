@@ -76,9 +76,12 @@ void take_recompute(Plan& plan) {
 
 Plan nearest_megatron(const Plan& plan, const ExportRequest& request) {
   Plan p = plan;
+  if (p.schedule != Schedule::kInterleaved) {
+    join_virtual_stages(p);
+    p.schedule = Schedule::k1F1B;
+  }
   make_uniform(p, nearest_strategy(usual_strategy(plan), plan), request.model);
   take_recompute(p);
-  if (p.schedule != Schedule::kInterleaved) p.schedule = Schedule::k1F1B;
   p.prefetch_depth = 1;
   return p;
 }

@@ -4,11 +4,14 @@
 ///
 /// Rules held here because they are met only when training starts: replicas without sharding stand
 /// alone (DDP is refused beside another dimension); the parts of ranks that experts take divide
-/// shard * cp; tp * 2 * cp divides the sequence; tied embeddings have no pipeline.
+/// shard * cp; tp * 2 * cp divides the sequence; tied embeddings have no pipeline; DualPipeV has a
+/// micro-batch for every stage, and experts over ranks without recomputation alone. No stage is
+/// compiled whose backward is in two (pytorch/pytorch#162511), as stages in a V have it.
 /// Stages are written as lists of modules, which say any split; a pipeline reduces gradients once,
 /// after its last backward (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync).
 #include <algorithm>
 
+#include "base/ids.h"
 #include "base/numbers.h"
 #include "plan/export/exporter.h"
 #include "plan/export/nearest.h"
@@ -45,7 +48,8 @@ LayerStrategy nearest_strategy(LayerStrategy s, const Plan& plan) {
   s.operators = ShardedOperators::kAll;
   s.slices = 1;
   s.strided = false;
-  const bool pieces = s.tensor_pieces > 1 && plan.sequence / (s.tp * s.cp) % kAsyncPieces == 0;
+  const bool pieces = s.tensor_pieces > 1 && !is_v_shaped(plan.schedule) &&
+                      plan.sequence / (s.tp * s.cp) % kAsyncPieces == 0;
   s.tensor_pieces = s.sequence_parallel && pieces ? kAsyncPieces : 1;
   return s;
 }
@@ -55,7 +59,7 @@ std::vector<int> places_of(const Plan& plan) {
   std::vector<int> places, seen(as_index(plan.pipeline_degree()), 0);
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
     for (int k = 0; k < plan.stages[i].layers(); ++k)
-      places.push_back(++seen[i % as_index(plan.pipeline_degree())]);
+      places.push_back(++seen[as_index(plan.rank_of(as_int(i)))]);
   }
   return places;
 }
@@ -108,6 +112,8 @@ Plan nearest(const Plan& plan, const ExportRequest& request) {
   take_recompute(p);
   if (p.schedule == Schedule::kZeroBubbleH1 || p.pipeline_degree() == 1)
     p.schedule = Schedule::k1F1B;
+  if (p.schedule == Schedule::kDualPipeV && p.micro_batches < std::ssize(p.stages))
+    p.schedule = Schedule::kZeroBubbleV;
   p.precision = nearest_precision(p.precision);
   p.prefetch_depth = 1;
   return p;
@@ -122,6 +128,9 @@ base::Diagnostics faults(const Plan& plan, const ExportRequest& request) {
   list.require(!m.tied_embeddings || plan.pipeline_degree() == 1,
                "plan without a pipeline (--space without pipeline)",
                "{} stages of a model whose head shares the embedding", plan.pipeline_degree());
+  list.require(plan.schedule != Schedule::kDualPipeV || s.ep == 1 ||
+                   most_recompute(plan) == Recompute::kNone,
+               "--fix schedule=zb-v, or recompute=none", "recomputed experts in DualPipeV");
   const std::int64_t parts = std::int64_t{s.tp} * (s.cp > 1 ? 2 * s.cp : 1);
   list.require(plan.sequence % parts == 0, fmt::format("a sequence that {} divides", parts),
                "{} tokens in {} parts", plan.sequence, parts);
@@ -162,10 +171,11 @@ std::string modules_text(const Plan& plan) {
 }
 
 void write_pipeline(TomlText& out, const Plan& plan) {
-  constexpr std::string_view kSchedules[] = {"GPipe", "1F1B", "Interleaved1F1B"};
+  constexpr base::EnumNames<Schedule::kDualPipeV> kSchedules("GPipe", "1F1B", "Interleaved1F1B", "",
+                                                             "ZBVZeroBubble", "DualPipeV");
   out.number("pipeline_parallel_degree", plan.pipeline_degree());
   if (plan.pipeline_degree() == 1) return;
-  out.string("pipeline_parallel_schedule", kSchedules[as_int(plan.schedule)]);
+  out.string("pipeline_parallel_schedule", kSchedules[plan.schedule]);
   out.number("pipeline_parallel_microbatch_size", rank_sequences(plan));
   out.raw(modules_text(plan));
 }
@@ -226,12 +236,17 @@ void write(ExportedPlan& out, const ExportRequest&) {
               plan.precision == model::Precision::kFloat32 ? "float32" : "bfloat16");
   write_parallelism(text, plan);
   write_recompute(text, plan);
-  text.section("compile");
-  text.flag("enable");
+  if (!is_v_shaped(plan.schedule)) {
+    text.section("compile");
+    text.flag("enable");
+  }
   write_precision(text, plan.precision);
   out.text = text.take();
   out.settings = {{"[model] name and flavor", plan.model, "sections of the model"},
                   {"ranks", std::to_string(plan.world_size()), "torchrun"}};
+  if (is_v_shaped(plan.schedule))
+    out.notes.push_back(
+        "no stage is compiled whose backward is in two: --software pytorch-eager has its prices");
 }
 
 std::vector<Rule> rules() {
@@ -247,7 +262,9 @@ std::vector<Rule> rules() {
           {"sequence_parallel", "tensor parallelism comes with it"},
           {"tensor_pieces", "asynchronous tensor parallelism is priced in 4 pieces"},
           {"recompute", "nothing, by operator, or whole layers: all, or every n-th of a rank"},
-          {"schedule", "with one stage a rank 1F1B and GPipe, with several interleaved 1F1B"},
+          {"schedule",
+           "with one stage a rank 1F1B and GPipe, with several interleaved 1F1B, with two in a V "
+           "ZBVZeroBubble and, of enough micro-batches, DualPipeV"},
           {"precision", "fp8 by tensor (tensorwise), or mxfp8"},
           {"prefetch_depth", "FSDP gathers one layer ahead"}};
 }

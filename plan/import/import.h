@@ -56,7 +56,8 @@
 ///                                                      pipeline
 ///   tensor_parallel_degree                             with sequence parallelism
 ///   enable_async_tensor_parallel                       with [compile] enable: 4 pieces
-///   pipeline_parallel_degree, _schedule, _microbatch_size; module_fqns_per_model_part, or
+///   pipeline_parallel_degree, _microbatch_size; _schedule GPipe | 1F1B | Interleaved1F1B |
+///     ZBVZeroBubble | DualPipeV; module_fqns_per_model_part, or
 ///     _layers_per_stage, _first_stage_less_layers, _last_stage_less_layers      stages
 ///   context_parallel_degree                            rings
 ///   expert_parallel_degree, expert_tensor_parallel_degree (= tensor_parallel_degree)

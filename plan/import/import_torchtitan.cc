@@ -161,7 +161,8 @@ class TorchTitanReader : TomlTable {
             "offloading cannot be said in a plan");
     if (!text(kParallelism, "pipeline_parallel_schedule_csv", "").empty())
       fault(kParallelism, "pipeline_parallel_schedule_csv", kUnsupported,
-            "1F1B, GPipe or Interleaved1F1B", "a schedule of one's own cannot be said in a plan");
+            "1F1B, GPipe, Interleaved1F1B, ZBVZeroBubble or DualPipeV",
+            "a schedule of one's own cannot be said in a plan");
   }
 
   std::int64_t degree(std::string_view key) { return integer(kParallelism, key, 1); }
@@ -212,13 +213,16 @@ class TorchTitanReader : TomlTable {
   void read_schedule() {
     constexpr base::Named<Schedule> kSchedules[] = {{"1F1B", Schedule::k1F1B},
                                                     {"GPipe", Schedule::kGPipe},
-                                                    {"Interleaved1F1B", Schedule::kInterleaved}};
+                                                    {"Interleaved1F1B", Schedule::kInterleaved},
+                                                    {"ZBVZeroBubble", Schedule::kZeroBubbleV},
+                                                    {"DualPipeV", Schedule::kDualPipeV}};
     const std::string name = text(kParallelism, "pipeline_parallel_schedule", "1F1B");
     const auto known = std::ranges::find(kSchedules, name, &base::Named<Schedule>::name);
     if (stages_ == 1) return;
     if (known == std::end(kSchedules)) {
       fault(kParallelism, "pipeline_parallel_schedule", kUnsupported,
-            "1F1B, GPipe or Interleaved1F1B", "schedule '{}' cannot be said in a plan", name);
+            "1F1B, GPipe, Interleaved1F1B, ZBVZeroBubble or DualPipeV",
+            "schedule '{}' cannot be said in a plan", name);
       return;
     }
     imported_.plan.schedule = known->value;
@@ -307,8 +311,9 @@ class TorchTitanReader : TomlTable {
                        last = less("pipeline_parallel_last_stage_less_layers"),
                        all = layers + first + last;
     const std::int64_t each = integer(kParallelism, "pipeline_parallel_layers_per_stage", 0, 1);
-    const bool loops = imported_.plan.schedule == Schedule::kInterleaved;
-    const std::int64_t count = each > 0 ? ceil_div(all, each) : stages_ * (loops ? 2 : 1);
+    const Schedule schedule = imported_.plan.schedule;
+    const bool several = schedule == Schedule::kInterleaved || is_v_shaped(schedule);
+    const std::int64_t count = each > 0 ? ceil_div(all, each) : stages_ * (several ? 2 : 1);
     std::vector<std::int64_t> sizes;
     if (count > all) return sizes;
     for (std::int64_t i = 0; i < count; ++i)
@@ -347,13 +352,18 @@ class TorchTitanReader : TomlTable {
     std::int64_t sum = 0;
     for (const std::int64_t size : sizes) sum += size;
     const auto count = static_cast<std::int64_t>(sizes.size());
-    const bool loops = imported_.plan.schedule == Schedule::kInterleaved;
+    const bool loops = imported_.plan.schedule == Schedule::kInterleaved,
+               in_v = is_v_shaped(imported_.plan.schedule);
     const std::int64_t turns = count / stages_;
-    if (count % stages_ != 0 || (loops ? turns < 2 : turns != 1) || sum != target_.model.layers ||
+    if (count % stages_ != 0 || (loops ? turns < 2 : turns != (in_v ? 2 : 1)) ||
+        sum != target_.model.layers ||
         std::ranges::any_of(sizes, [](std::int64_t size) { return size < 1; })) {
       fault(kParallelism,
             parts == nullptr ? "pipeline_parallel_degree" : "module_fqns_per_model_part",
-            kInconsistent, loops ? "two or more stages a rank" : "one stage a rank",
+            kInconsistent,
+            loops  ? "two or more stages a rank"
+            : in_v ? "two stages a rank"
+                   : "one stage a rank",
             "{} stages of {} layers in all on {} ranks, and model '{}' has {} layers", count, sum,
             stages_, target_.model.name, target_.model.layers);
       return {};
@@ -395,7 +405,8 @@ class TorchTitanReader : TomlTable {
       Stage stage;
       for (std::int64_t k = 0; k < sizes[i]; ++k) {
         LayerStrategy own = layer_;
-        const std::int64_t place = ++seen[i % as_index(stages_)];
+        const std::int64_t place =
+            ++seen[as_index(rank_of(plan.schedule, as_int(i), as_int(stages_)))];
         if (step > 0 && place % step == 0) own.recompute = Recompute::kFull;
         stage.runs.push_back({1, own});
       }

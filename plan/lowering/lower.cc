@@ -38,10 +38,15 @@ class Assembler {
       c.stage = rank;
       c.count = plan_.devices_per_stage();
       c.first_rank = rank * c.count;
-      c.first_layer = range(stage_of(rank, 0)).first;
-      c.end_layer = range(stage_of(rank, plan_.virtual_stages - 1)).end;
-      for (int v = 0; v < plan_.virtual_stages && plan_.virtual_stages > 1; ++v)
-        c.chunks.push_back(range(stage_of(rank, v)));
+      c.first_layer = range(plan_.stage_of(rank, 0)).first;
+      c.end_layer = range(plan_.stage_of(rank, plan_.virtual_stages - 1)).end;
+      for (int v = 0; v < plan_.virtual_stages && plan_.virtual_stages > 1; ++v) {
+        const LayerRange next = range(plan_.stage_of(rank, v));
+        if (!c.chunks.empty() && c.chunks.back().end == next.first)
+          c.chunks.back().end = next.end;
+        else
+          c.chunks.push_back(next);
+      }
       rank_class(c);
       program_.classes.push_back(std::move(c));
     }
@@ -56,9 +61,9 @@ class Assembler {
     c.micro_batch_sequences = plan.micro_batch_sequences();
     c.micro_batches = plan.micro_batches;
     c.global_batch = plan.global_batch;
-    c.stages = plan.pipeline_degree();
+    c.stages = plan.rank_of(as_int(plan.stages.size()) - 1) + 1;
     c.prefetch_depth = plan.prefetch_depth;
-    c.split_backward = plan.schedule == Schedule::kZeroBubbleH1;
+    c.split_backward = splits_backward(plan.schedule);
     return c;
   }
 
@@ -84,7 +89,6 @@ class Assembler {
   };
 
   bool empty(TemplateId id) const { return program_.templates[id].ops.empty(); }
-  int stage_of(int rank, int chunk) const { return chunk * plan_.pipeline_degree() + rank; }
   const std::vector<Block>& blocks(int stage) const { return blocks_[as_index(stage)]; }
   std::vector<Block> backwards(int stage) const {
     return {blocks(stage).rbegin(), blocks(stage).rend()};
@@ -149,26 +153,34 @@ class Assembler {
                      [&] { return decoder_end_pair(b_, l); });
   }
 
+  static Stream transfer_stream(bool second_arm, bool forward, bool send) {
+    if (second_arm)
+      return forward ? (send ? Stream::kSecondForwardSend : Stream::kSecondForwardReceive)
+                     : (send ? Stream::kSecondBackwardSend : Stream::kSecondBackwardReceive);
+    return forward ? (send ? Stream::kForwardSend : Stream::kForwardReceive)
+                   : (send ? Stream::kBackwardSend : Stream::kBackwardReceive);
+  }
+
   /// Point-to-point transfer of the residual stream (or its gradient) in front of `layer`, both
   /// sides in `l`, between `stage` and the one before it (else behind it). From the last pipeline
-  /// rank the activation goes on to the first. A companion goes with it.
+  /// rank the activation goes on to the first, or back where stages are placed as a V. A companion
+  /// goes with it.
   TemplateId transfer(const Layout& l, int stage, std::int64_t layer, int layout_number,
                       bool before, bool forward, bool send) {
-    const int ranks = plan_.pipeline_degree(), rank = stage % ranks,
-              peer = (rank + (before ? ranks - 1 : 1)) % ranks;
-    const bool wraps = before ? rank == 0 : peer == 0;
+    const int rank = plan_.rank_of(stage), peer = plan_.rank_of(before ? stage - 1 : stage + 1);
+    const bool returns = before ? peer > rank : peer < rank;
+    const bool second_arm = returns && is_v_shaped(plan_.schedule);
+    const std::string_view way = second_arm ? " back" : returns ? " wrap" : "";
     const int kind = kind_before(layer);
-    const std::string name =
-        fmt::format("{}{}_{}[{}{}{}]", kind_name(kind), send ? "send" : "receive",
-                    forward ? "activation" : "gradient", l.tag(), wraps ? " wrap" : "",
-                    companion_tag(layout_number));
+    const std::string name = fmt::format(
+        "{}{}_{}[{}{}{}]", kind_name(kind), send ? "send" : "receive",
+        forward ? "activation" : "gradient", l.tag(), way, companion_tag(layout_number));
     if (const auto found = transfers_.find(name); found != transfers_.end()) return found->second;
     b_.enter(kind);
     Op op;
     op.kind = OpKind::kExchange;
     op.name = fmt::format("{}({})", send ? "send" : "receive", forward ? "x" : "dx");
-    op.stream = forward ? (send ? Stream::kForwardSend : Stream::kForwardReceive)
-                        : (send ? Stream::kBackwardSend : Stream::kBackwardReceive);
+    op.stream = transfer_stream(second_arm, forward, send);
     BufferRefs buffers{forward ? b_.stream(l, 0) : b_.stream_gradient(l, 0)};
     const bool decoder = b_.model().cross_attention;
     if (b_.has_companion())
@@ -222,12 +234,13 @@ class Assembler {
     Pass p;
     if (stage == 0)
       p.items.push_back(compute_item(embedding(), 0, false));
-    else
+    else if (!plan_.turns_at(stage))
       p.add(transfer(first.before, stage, first.layer, 0, true, true, false), first.layer);
     for (const Block& b : blocks(stage)) {
       add_reshard(p, b.before, b.layout(), b.layer, b.layout_number - 1, false);
       p.items.push_back(compute_item(templates(b), b.layer, false));
     }
+    if (plan_.turns_at(stage + 1)) return p;
     if (!is_last(stage)) {
       p.add(transfer(last.layout(), stage, end, last.layout_number, false, true, true), end);
     } else {
@@ -244,7 +257,8 @@ class Assembler {
     const std::int64_t end = range(stage).end;
     Pass p;
     if (!is_last(stage)) {
-      p.add(transfer(last.layout(), stage, end, last.layout_number, false, false, false), end);
+      if (!plan_.turns_at(stage + 1))
+        p.add(transfer(last.layout(), stage, end, last.layout_number, false, false, false), end);
     } else {
       add_reshard(p, last.layout(), Layout(plan_.vocabulary), end, last.layout_number, true);
       if (b_.has_companion()) p.add(decoder_end(last.layout(), last.layout_number).backward, end);
@@ -255,7 +269,7 @@ class Assembler {
     }
     if (stage == 0)
       p.items.push_back(compute_item(embedding(), 0, true));
-    else
+    else if (!plan_.turns_at(stage))
       p.add(transfer(first.before, stage, first.layer, 0, true, false, true), first.layer);
     return p;
   }
@@ -302,7 +316,7 @@ class Assembler {
   void rank_class(RankClass& c) {
     std::vector<StagePasses> passes;
     for (int v = 0; v < plan_.virtual_stages; ++v)
-      passes.push_back(stage_passes(stage_of(c.stage, v)));
+      passes.push_back(stage_passes(plan_.stage_of(c.stage, v)));
 
     std::vector<PassCall> zero, update;
     const auto state = [&](const LayerTemplates& set, std::int64_t layer) {
@@ -313,8 +327,8 @@ class Assembler {
     };
     if (c.stage == 0) state(embedding(), 0);
     for (int v = 0; v < plan_.virtual_stages; ++v)
-      for (const Block& b : blocks(stage_of(c.stage, v))) state(templates(b), b.layer);
-    if (c.stage + 1 == plan_.pipeline_degree()) {
+      for (const Block& b : blocks(plan_.stage_of(c.stage, v))) state(templates(b), b.layer);
+    if (c.stage == plan_.rank_of(as_int(blocks_.size()) - 1)) {
       state(head(), c.end_layer);
       zero.push_back({zero_loss(), c.end_layer});
       c.persistent.push_back({loss_buffer(b_).buffer, 0});

@@ -46,7 +46,7 @@ struct LayerContext {
   std::int64_t global_batch = 0;
   // of the zig-zag order of tokens (plan::token_chunks); of no interest to prices
   int token_chunks = 1;
-  // > 1: a tied head in another stage keeps its own copy of the table
+  // pipeline ranks from the embedding's to the head's; > 1: a tied head keeps a copy of the table
   int stages = 1;
   int prefetch_depth = 1;
   // zero-bubble schedules: weight gradients have a pass of their own

@@ -12,7 +12,16 @@
 namespace orrery::plan {
 
 std::string_view to_string(Schedule s) {
-  return base::EnumNames<Schedule::kZeroBubbleH1>("gpipe", "1f1b", "interleaved", "zb-h1")[s];
+  return base::EnumNames<Schedule::kDualPipeV>("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v",
+                                               "dualpipe-v")[s];
+}
+
+int stage_of(Schedule s, int rank, int chunk, int ranks) {
+  return is_v_shaped(s) && chunk == 1 ? 2 * ranks - 1 - rank : chunk * ranks + rank;
+}
+
+int rank_of(Schedule s, int stage, int ranks) {
+  return is_v_shaped(s) && stage >= ranks ? 2 * ranks - 1 - stage : stage % ranks;
 }
 
 std::string_view to_string(Recompute r) {

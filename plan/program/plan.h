@@ -24,7 +24,26 @@ enum class Recompute : std::uint8_t { kNone, kSelective, kOperator, kFull };
 /// backward of the next ones; as every micro-batch's backward ends (zero 2 and 3); behind the last
 /// backward of all layers, in turn with the optimizer.
 enum class GradReduce : std::uint8_t { kStep, kMicroBatch, kEnd };
-enum class Schedule : std::uint8_t { kGPipe, k1F1B, kInterleaved, kZeroBubbleH1 };
+enum class Schedule : std::uint8_t {
+  kGPipe,
+  k1F1B,
+  kInterleaved,
+  kZeroBubbleH1,
+  kZeroBubbleV,
+  kDualPipeV
+};
+/// Two stages a rank, placed as a V: rank r of p runs stages r and 2p - 1 - r, so that the last
+/// stage is beside the first.
+constexpr bool is_v_shaped(Schedule s) {
+  return s == Schedule::kZeroBubbleV || s == Schedule::kDualPipeV;
+}
+/// Gradients of weights have passes of their own.
+constexpr bool splits_backward(Schedule s) {
+  return s == Schedule::kZeroBubbleH1 || is_v_shaped(s);
+}
+/// Which of its stages a rank of a pipeline of `ranks` runs as its chunk-th, and who runs a stage.
+int stage_of(Schedule s, int rank, int chunk, int ranks);
+int rank_of(Schedule s, int stage, int ranks);
 /// How attention sees the whole sequence when tokens are split over cp ranks: ring passes keys and
 /// values around (Liu et al., arXiv 2310.01889); Ulysses trades tokens for heads by all-to-all
 /// (Jacobs et al., arXiv 2309.14509).
@@ -132,9 +151,9 @@ struct Stage {
 };
 
 /// What to do: the answer of the search, the input of lowering. World size = pipeline degree *
-/// devices_per_stage. With v virtual stages a pipeline rank (group of devices) runs v stages, as
-/// Megatron-LM's interleaved schedule does (arXiv 2104.04473): stage i runs on pipeline rank i %
-/// pipeline_degree().
+/// devices_per_stage. With v virtual stages a pipeline rank (group of devices) runs v stages: as
+/// Megatron-LM's interleaved schedule does (arXiv 2104.04473), stage i runs on pipeline rank i %
+/// pipeline_degree(), or as a V (is_v_shaped).
 struct Plan {
   std::string model;  // catalog name or path
   std::string model_fingerprint;
@@ -146,7 +165,7 @@ struct Plan {
   // per step; global_batch / micro_batches sequences cross a stage at once
   std::int64_t micro_batches = 1;
   Schedule schedule = Schedule::k1F1B;
-  int virtual_stages = 1;  // per pipeline rank; above 1 only in the interleaved schedule
+  int virtual_stages = 1;  // per pipeline rank; above 1 where interleaved, 2 in a V
   // pipeline_degree() * virtual_stages, in order of layers; counts may differ
   std::vector<Stage> stages;
   // embedding and head: tp = vocabulary parallel, cp, zero 0..3; no sp, no recompute
@@ -158,6 +177,16 @@ struct Plan {
   model::Adapter adapter = {};  // that of its model
 
   [[nodiscard]] int pipeline_degree() const { return as_int(stages.size()) / virtual_stages; }
+  [[nodiscard]] int stage_of(int rank, int chunk) const {
+    return plan::stage_of(schedule, rank, chunk, pipeline_degree());
+  }
+  [[nodiscard]] int rank_of(int stage) const {
+    return plan::rank_of(schedule, stage, pipeline_degree());
+  }
+  /// Whether the stages on both sides of a boundary, stage - 1 and stage, are one rank's.
+  [[nodiscard]] bool turns_at(int stage) const {
+    return is_v_shaped(schedule) && stage == pipeline_degree();
+  }
   [[nodiscard]] int devices_per_stage() const { return vocabulary.ranks(); }
   [[nodiscard]] int world_size() const { return pipeline_degree() * devices_per_stage(); }
   [[nodiscard]] std::int64_t micro_batch_sequences() const { return global_batch / micro_batches; }
@@ -181,18 +210,25 @@ struct UniformOptions {
   std::int64_t global_batch = 1;
   std::int64_t sequence = 0;  // 0: model's max_positions
   model::Precision precision = model::Precision::kBFloat16;
-  int virtual_stages = 1;  // per pipeline rank: layers / (pp * virtual_stages) layers each
-  int cp = 1;              // by ring
+  // per pipeline rank: layers / (pp * virtual_stages) layers each; 1 in a V: its 2
+  int virtual_stages = 1;
+  int cp = 1;  // by ring
   // where pp * virtual_stages does not divide the layers: stage_layers() instead of an error
   bool uneven_stages = false;
+
+  [[nodiscard]] int chunks() const {
+    return virtual_stages == 1 && is_v_shaped(schedule) ? 2 : virtual_stages;
+  }
 };
 /// Layers of every stage, in order, when they are spread as evenly as they can be: a pipeline rank
 /// has ⌊layers / pp⌋ or one more. Rank 0, which holds the most micro-batches and the embedding,
 /// and the last, which has the head, get one more last, the others from the back on. Within a rank
 /// the longer stages come last, on the last rank first: away from embedding and head. 126 layers on
 /// 16 ranks: 7, 8 ... 8, 7, as Llama 3 was trained (arXiv 2407.21783, section 3.3.2). @pre
-/// 1 <= pp * virtual_stages <= layers.
-std::vector<int> stage_layers(std::int64_t layers, int pp, int virtual_stages);
+/// 1 <= pp * virtual_stages <= layers. In a V, whose first rank has embedding and head, the last
+/// rank gets one more first and the first last.
+std::vector<int> stage_layers(std::int64_t layers, int pp, int virtual_stages,
+                              Schedule schedule = Schedule::kInterleaved);
 /// Errors: pp * virtual_stages that does not divide the layers, dp * micro_batch that does not
 /// divide the global batch (nothing is ever rounded; the hint names the nearest values), and those
 /// of validate().

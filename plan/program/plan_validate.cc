@@ -315,11 +315,17 @@ class PlanValidator {
   void check_virtual_stages() {
     check_range("virtual_stages", plan_.virtual_stages, 1, kMaxWorldSize);
     if (plan_.virtual_stages < 1) return;
-    if ((plan_.schedule == Schedule::kInterleaved) != (plan_.virtual_stages > 1)) {
-      fault(
-          kInconsistent,
-          "the interleaved schedule, and it alone, runs several virtual stages on a pipeline rank",
-          "schedule {} with virtual_stages = {}", to_string(plan_.schedule), plan_.virtual_stages);
+    if (is_v_shaped(plan_.schedule)) {
+      if (plan_.virtual_stages != 2)
+        fault(kInconsistent, "a V has two stages on every pipeline rank: virtual_stages = 2",
+              "schedule {} with virtual_stages = {}", to_string(plan_.schedule),
+              plan_.virtual_stages);
+    } else if ((plan_.schedule == Schedule::kInterleaved) != (plan_.virtual_stages > 1)) {
+      fault(kInconsistent,
+            "the interleaved schedule runs several virtual stages on a pipeline rank, zb-v and "
+            "dualpipe-v two, others one",
+            "schedule {} with virtual_stages = {}", to_string(plan_.schedule),
+            plan_.virtual_stages);
     }
     if (model_.encoder_decoder() && plan_.schedule != Schedule::kGPipe &&
         plan_.schedule != Schedule::k1F1B) {
@@ -337,6 +343,7 @@ class PlanValidator {
           "virtual stages shorten the bubble of a pipeline: use more pipeline ranks, or one stage",
           "{} virtual stages on one pipeline rank", stages);
     }
+    if (is_v_shaped(plan_.schedule)) return;
     if (plan_.micro_batches >= 1 && plan_.micro_batches % ranks != 0) {
       fault(kInconsistent,
             plan_.global_batch % ranks == 0

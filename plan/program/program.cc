@@ -11,9 +11,10 @@
 namespace orrery::plan {
 
 std::string_view to_string(Stream s) {
-  return base::EnumNames<Stream::kHost>("compute", "tensor", "data", "forward_send",
-                                        "forward_receive", "backward_send", "backward_receive",
-                                        "host")[s];
+  return base::EnumNames<Stream::kSecondBackwardReceive>(
+      "compute", "tensor", "data", "forward_send", "forward_receive", "backward_send",
+      "backward_receive", "host", "second_forward_send", "second_forward_receive",
+      "second_backward_send", "second_backward_receive")[s];
 }
 
 std::string_view to_string(BufferCategory c) {

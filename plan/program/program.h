@@ -43,7 +43,7 @@ using model::Collective;
 using model::Phase;
 
 /// Each pipeline direction has a send and a receive stream of its own: with rendezvous sends, one
-/// shared FIFO would deadlock under 1F1B.
+/// shared FIFO would deadlock under 1F1B. So would one of both arms of a V.
 enum class Stream : std::uint8_t {
   kCompute,
   kTensor,
@@ -53,9 +53,24 @@ enum class Stream : std::uint8_t {
   kBackwardSend,
   kBackwardReceive,
   kHost,
+  kSecondForwardSend,
+  kSecondForwardReceive,
+  kSecondBackwardSend,
+  kSecondBackwardReceive,
 };
-inline constexpr int kStreams = 8;
+inline constexpr int kStreams = 12;
 std::string_view to_string(Stream s);
+
+/// The stream whose sends meet the receives of `s`; of one that does not receive the stream itself.
+constexpr Stream sending_end(Stream s) {
+  switch (s) {
+    case Stream::kForwardReceive: return Stream::kForwardSend;
+    case Stream::kBackwardReceive: return Stream::kBackwardSend;
+    case Stream::kSecondForwardReceive: return Stream::kSecondForwardSend;
+    case Stream::kSecondBackwardReceive: return Stream::kSecondBackwardSend;
+    default: return s;
+  }
+}
 
 enum class BufferCategory : std::uint8_t {
   kParameter,

@@ -1,6 +1,7 @@
 #include "plan/program/schedule.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
 #include "base/numbers.h"
@@ -105,45 +106,112 @@ void add_loop(std::vector<PassNode>& to, std::int64_t begin, std::int64_t end, s
     to.push_back({.begin = begin, .end = end, .step = step, .body = std::move(body)});
 }
 
-/// GPipe is the case warm = m.
+/// Builds an order from turns: each runs the same passes, of the next micro-batch of their kind and
+/// chunk, as far as there are micro-batches. Turns that are alike make a loop; those with a pass
+/// that ends the step's gradients stand alone.
+class Turns {
+ public:
+  struct Slot {
+    PassKind kind;
+    int chunk = 0;
+  };
+  Turns(std::int64_t micro_batches) : m_(micro_batches) {}
+
+  void add(std::int64_t count, const std::vector<Slot>& slots) {
+    std::vector<std::int64_t> bounds{0, count};
+    const auto bound = [&](std::int64_t at) {
+      if (at > 0 && at < count) bounds.push_back(at);
+    };
+    for (const Slot& slot : slots) {
+      bound(m_ - next(slot));
+      if (slot.kind != PassKind::kForward) bound(m_ - 1 - next(slot));
+    }
+    std::ranges::sort(bounds);
+    for (std::size_t k = 0; k + 1 < bounds.size(); ++k) alike(bounds[k], bounds[k + 1], slots);
+    for (const Slot& slot : slots) next(slot) += count;
+  }
+  std::vector<PassNode> take() { return std::move(order_); }
+
+ private:
+  std::int64_t& next(const Slot& slot) {
+    return next_[static_cast<std::size_t>(slot.kind)][as_index(slot.chunk)];
+  }
+  void alike(std::int64_t begin, std::int64_t end, const std::vector<Slot>& slots) {
+    if (begin == end) return;
+    const bool alone = end == begin + 1;
+    std::vector<PassNode> body;
+    for (const Slot& slot : slots) {
+      // in a loop, micro-batches count from its variable
+      const std::int64_t first = next(slot) + begin;
+      if (first >= m_) continue;
+      body.push_back(pass(slot.kind, slot.chunk, alone ? first : next(slot),
+                          alone && slot.kind != PassKind::kForward && first == m_ - 1));
+    }
+    if (alone)
+      order_.insert(order_.end(), body.begin(), body.end());
+    else if (!body.empty())
+      add_loop(order_, begin, end, 1, std::move(body));
+  }
+
+  std::int64_t m_;
+  std::array<std::array<std::int64_t, 2>, 3> next_{};  // [kind][chunk]
+  std::vector<PassNode> order_;
+};
+
+constexpr Turns::Slot kF0{PassKind::kForward}, kB0{PassKind::kBackward}, kW0{PassKind::kWeight},
+    kF1{PassKind::kForward, 1}, kB1{PassKind::kBackward, 1}, kW1{PassKind::kWeight, 1};
+
 std::vector<PassNode> one_forward_one_backward(std::int64_t warm, std::int64_t m) {
-  const auto forward = [](std::int64_t i) { return pass(PassKind::kForward, 0, i); };
-  const auto backward = [](std::int64_t i) { return pass(PassKind::kBackward, 0, i); };
-  std::vector<PassNode> order;
-  add_loop(order, 0, warm, 1, {forward(0)});
-  const std::int64_t pairs = m - warm;  // steady pairs (warm + i, i)
-  // the very last backward is peeled: it synchronises
-  const std::int64_t plain = warm == 0 ? pairs - 1 : pairs;
-  add_loop(order, 0, plain, 1, {forward(warm), backward(0)});
-  if (pairs > plain) order.push_back(forward(m - 1));
-  if (warm > 0) add_loop(order, pairs, m - 1, 1, {backward(0)});
-  order.push_back(pass(PassKind::kBackward, 0, m - 1, true));
-  return order;
+  Turns turns(m);
+  turns.add(warm, {kF0});
+  turns.add(m, {kF0, kB0});
+  return turns.take();
 }
 
-/// Position i, after the warm-up, runs the forward of micro-batch warm + i, the backward of i and
-/// the weights of i - lag, each where it exists. Between two of the bounds positions are alike and
-/// make a loop; the last backward and the last weights stand alone.
 std::vector<PassNode> zero_bubble(std::int64_t warm, std::int64_t lag, std::int64_t m) {
-  std::vector<PassNode> order;
-  add_loop(order, 0, warm, 1, {pass(PassKind::kForward, 0, 0)});
-  std::vector<std::int64_t> bounds{0, lag, m - warm, m - 1, m, m + lag - 1, m + lag};
-  std::ranges::sort(bounds);
-  for (std::size_t k = 0; k + 1 < bounds.size(); ++k) {
-    const std::int64_t i = bounds[k], end = bounds[k + 1];
-    if (end == i) continue;
-    const bool alone = end == i + 1;
-    const std::int64_t at = alone ? i : 0;  // in a loop, micro-batches count from its variable
-    std::vector<PassNode> body;
-    if (i < m - warm) body.push_back(pass(PassKind::kForward, 0, at + warm));
-    if (i < m) body.push_back(pass(PassKind::kBackward, 0, at, i == m - 1));
-    if (i >= lag) body.push_back(pass(PassKind::kWeight, 0, at - lag, i - lag == m - 1));
-    if (alone)
-      order.insert(order.end(), body.begin(), body.end());
-    else
-      add_loop(order, i, end, 1, std::move(body));
+  Turns turns(m);
+  turns.add(warm, {kF0});
+  turns.add(lag, {kF0, kB0});
+  turns.add(m, {kF0, kB0, kW0});
+  return turns.take();
+}
+
+std::vector<PassNode> zero_bubble_v(std::int64_t rank, std::int64_t p, std::int64_t m) {
+  Turns turns(m);
+  turns.add(2 * (p - rank) - 1, {kF0});
+  turns.add(rank, {kF1, kF0});
+  turns.add(p - rank, {kF1, kB1, kW1});
+  turns.add(std::max(m, 2 * p - 1) - p, {kF0, kB0, kW0, kF1, kB1, kW1});
+  turns.add(rank, {kB0, kB1});
+  turns.add(p - rank, {kB0, kW0});
+  turns.add(m, {kW1});
+  turns.add(m, {kW0});
+  return turns.take();
+}
+
+std::vector<PassNode> dual_pipe_v(std::int64_t rank, std::int64_t p, std::int64_t m) {
+  const std::int64_t behind = p - 1 - rank, half = (rank + 1) / 2;
+  Turns turns(m);
+  turns.add(2 * behind, {kF0});
+  turns.add(rank + 1, {kF0, kF1});
+  turns.add(behind, {kB1, kW1, kF1});
+  turns.add(std::max(m, 2 * p) - 2 * p + rank + 1, {kF0, kB1, kW1, kF1, kB0, kW0});
+  turns.add(behind, {kB1, kW1, kF1, kB0, kW0});
+  turns.add(half, {kB1, kW1, kB0, kW0});
+  // from here on weights wait, first come, first served
+  std::vector<Turns::Slot> waiting;
+  if (rank % 2 == 0) {
+    turns.add(1, {kB1, kW1, kB0});
+    waiting.push_back(kW0);
   }
-  return order;
+  turns.add(half, {kB1, kB0});
+  for (std::int64_t i = 0; i < half; ++i) waiting.insert(waiting.end(), {kW1, kW0});
+  for (std::int64_t i = 0; i < behind; ++i) {
+    turns.add(1, {waiting[as_index(i)], kB0});
+    waiting.push_back(kW0);
+  }
+  for (std::int64_t i = behind; i < p; ++i) turns.add(1, {waiting[as_index(i)]});
+  return turns.take();
 }
 
 /// Passes k of the interleaved schedule, numbered as in schedule.h.
@@ -205,7 +273,8 @@ const std::vector<PassCall>& calls_of(const StagePasses& passes, const PassNode&
 std::vector<PassNode> pass_order(Schedule schedule, int rank, int ranks, int chunks,
                                  std::int64_t m) {
   ORRERY_CHECK(rank >= 0 && rank < ranks && m >= 1 &&
-               (chunks == 1 || schedule == Schedule::kInterleaved));
+               (chunks == 1 || schedule == Schedule::kInterleaved ||
+                (chunks == 2 && is_v_shaped(schedule))));
   const std::int64_t warm = std::min<std::int64_t>(ranks - rank - 1, m);
   switch (schedule) {
     case Schedule::kGPipe: return one_forward_one_backward(m, m);
@@ -216,6 +285,8 @@ std::vector<PassNode> pass_order(Schedule schedule, int rank, int ranks, int chu
     case Schedule::kZeroBubbleH1:
       return zero_bubble(warm,
                          std::max<std::int64_t>(0, rank - std::max<std::int64_t>(0, ranks - m)), m);
+    case Schedule::kZeroBubbleV: return zero_bubble_v(rank, ranks, m);
+    case Schedule::kDualPipeV: return dual_pipe_v(rank, ranks, m);
   }
   ORRERY_CHECK(false, "schedule out of range");
 }

@@ -28,15 +28,15 @@ enum class PassKind : std::uint8_t { kForward, kBackward, kWeight };
 /// A *chunk* is one of the stages that the rank runs.
 struct PassNode {
   PassKind kind = PassKind::kForward;
-  int chunk = 0;                 // stage = chunk * ranks + rank
+  int chunk = 0;                 // of the stages of its rank (plan::stage_of)
   std::int64_t micro_batch = 0;  // in a loop: added to the loop's variable
   bool last = false;             // backward or weight pass of the last micro-batch; never in a loop
   std::int64_t begin = 0, end = 0, step = 1;
   std::vector<PassNode> body;
 };
 
-/// Order of passes on pipeline rank `rank` of `ranks` (p), for m micro-batches and v chunks (1 but
-/// for the interleaved schedule).
+/// Order of passes on pipeline rank `rank` of `ranks` (p), for m micro-batches and v chunks (2 in a
+/// V, else 1 but for the interleaved schedule).
 ///
 ///  * GPipe (arXiv 1811.06965): m forwards, then m backwards.
 ///  * 1F1B (PipeDream-Flush, arXiv 2006.09503): w = min(p - rank - 1, m) forwards, then m - w pairs
@@ -53,8 +53,25 @@ struct PassNode {
 ///    the rest of them at the end. So a rank holds full stashes of min(p - rank, m) micro-batches,
 ///    as in 1F1B, and together with those of which only weight gradients are to come min(p, m).
 ///    Example p = 2, m = 3, rank 1: F0 B0 F1 B1 W0 F2 B2 W1 W2.
+///  * ZB-V (Qi et al., arXiv 2401.10241, section 6; order of torch.distributed.pipelining's
+///    ScheduleZBVZeroBubble). Chunks 0 and 1 are the two arms of a V; each rank runs, with q = p -
+///    rank and n = max(m, 2p - 1), 2q - 1 times F0; rank times F1 F0; q times F1 B1 W1; n - p times
+///    F0 B0 W0 F1 B1 W1; rank times B0 B1; q times B0 W0; the weights that are left. Passes of F =
+///    B = W leave (p - 1) F of a step idle, and every rank holds stashes of 2p chunks, of p whole
+///    micro-batches.
+///  * DualPipeV (DeepSeek-AI, 2025, github.com/deepseek-ai/DualPipe; arXiv 2412.19437, section
+///    3.2.1): with q = p - 1 - rank and n = max(m, 2p), 2q times F0; rank + 1 times F0 F1; q times
+///    B1 W1 F1; n - 2p + rank + 1 times F0 B1 W1 F1 B0 W0; q times B1 W1 F1 B0 W0; rank + 1 times
+///    B1 B0, of the second half of which the weights wait; q times one that waited and B0; the rest
+///    of the weights. A forward is always beside a backward: the two share a rank where software
+///    runs the exchanges of one beside the products of the other. Every rank holds stashes of 2p +
+///    1 chunks. The authors' bubble is (p - 1)(F + 2B - W), with a forward and a backward that
+///    start together and send behind both; here each starts and sends by itself, so it is less:
+///    (p - 1) F where F = B = W. DualPipe over 2p ranks, each with the weights of two stages, is
+///    this over p with twice the replicas.
+///  In both, micro-batches from m on do not exist, and their passes are left out.
 ///
-/// The list does not grow with m. @pre interleaved: m % ranks == 0; other schedules: chunks == 1.
+/// The list does not grow with m. @pre interleaved: m % ranks == 0; chunks as above.
 std::vector<PassNode> pass_order(Schedule schedule, int rank, int ranks, int chunks,
                                  std::int64_t micro_batches);
 

@@ -39,8 +39,8 @@ Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& 
     fault(kOutOfRange, fmt::format("at most {}", kLarge), "global_batch is {}", o.global_batch);
   }
   if (!faults.empty()) return faults;
-  const std::int64_t stages = std::int64_t{o.pp} * o.virtual_stages;
-  const std::string_view what = o.virtual_stages == 1 ? "pp" : "pp * virtual_stages";
+  const std::int64_t stages = std::int64_t{o.pp} * o.chunks();
+  const std::string_view what = o.chunks() == 1 ? "pp" : "pp * virtual_stages";
   if (stages > model.layers) {
     fault(kInconsistent, fmt::format("{} is at most {}, one layer per stage", what, model.layers),
           "{} stages for {} layers", stages, model.layers);
@@ -72,7 +72,25 @@ Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& 
 
 }  // namespace
 
-std::vector<int> stage_layers(std::int64_t layers, int pp, int virtual_stages) {
+namespace {
+
+/// Of a V. Rank 0, which has embedding and head, gets one more last; the arm that holds fewer
+/// stashes, the second, is the longer.
+std::vector<int> v_stage_layers(std::int64_t layers, int pp) {
+  const std::int64_t base = layers / pp, more = layers % pp;
+  std::vector<int> counts(2 * as_index(pp));
+  for (int rank = 0; rank < pp; ++rank) {
+    const std::int64_t own = base + (pp - 1 - rank < more ? 1 : 0);
+    counts[as_index(rank)] = as_int(own / 2);
+    counts[as_index(2 * pp - 1 - rank)] = as_int(own - own / 2);
+  }
+  return counts;
+}
+
+}  // namespace
+
+std::vector<int> stage_layers(std::int64_t layers, int pp, int virtual_stages, Schedule schedule) {
+  if (is_v_shaped(schedule)) return v_stage_layers(layers, pp);
   const std::int64_t base = layers / pp, more = layers % pp;
   std::vector<int> counts(as_index(pp) * as_index(virtual_stages));
   for (int rank = 0; rank < pp; ++rank) {
@@ -111,9 +129,10 @@ base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string
   layer.sequence_parallel = options.sequence_parallel;
   layer.tensor_pieces = options.tensor_pieces;
   layer.recompute = options.recompute;
-  plan.virtual_stages = options.virtual_stages;
+  plan.virtual_stages = options.chunks();
   std::int64_t first = 0;
-  for (const int layers : stage_layers(model.layers, options.pp, options.virtual_stages)) {
+  for (const int layers :
+       stage_layers(model.layers, options.pp, plan.virtual_stages, plan.schedule)) {
     Stage stage;
     for (std::int64_t k = first; k < first + layers; ++k) {
       LayerStrategy own = layer;

@@ -45,7 +45,7 @@ class Checker {
     if (!std::has_single_bit(devices) || devices > 1U << kMostBits)
       fault(kUnsupported, "id bits split 1, 2, 4 .. 64 ranks of a stage",
             "{} is partitioned over {} ranks", field_, devices);
-    if (plan_.schedule == Schedule::kZeroBubbleH1)
+    if (splits_backward(plan_.schedule))
       fault(kUnsupported, "use gpipe, 1f1b or interleaved",
             "schedule {} splits the backward, and {} is partitioned", to_string(plan_.schedule),
             field_);

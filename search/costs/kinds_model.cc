@@ -266,8 +266,7 @@ KindsStage KindsModel::stage(const KindsChoice& c, const KindsSums& sums, int st
 std::int64_t KindsModel::least_bytes(const KindsSums& sums, int stage, std::int64_t from,
                                      std::int64_t to) {
   const auto a = as_index(from), b = as_index(to);
-  const std::int64_t flight =
-      costmodel::in_flight(problem_.schedule, stage, problem_.stages, problem_.micro_batches);
+  const std::int64_t flight = problem_.in_flight(stage);
   std::int64_t bytes = sums.persistent_bytes[b] - sums.persistent_bytes[a] +
                        flight * (sums.stash_bytes[b] - sums.stash_bytes[a]);
   if (stage == 0) bytes += embedding().persistent_bytes;

@@ -152,15 +152,13 @@ bool StageModel::has_strategies(const PlanProblem& problem) {
 
 std::vector<int> StageModel::virtual_stages(const PlanProblem& problem) const {
   const std::int64_t layers = cost_.model().layers, p = problem.stages, m = problem.micro_batches;
-  switch (problem.schedule) {
-    case plan::Schedule::kGPipe:
-    case plan::Schedule::k1F1B: return {1};
-    case plan::Schedule::kZeroBubbleH1:
-      return p > 1 && m >= p && kinds_.size() == 1 ? std::vector{1} : std::vector<int>{};
-    case plan::Schedule::kInterleaved: break;
-  }
+  using enum plan::Schedule;
+  if (problem.schedule == kGPipe || problem.schedule == k1F1B) return {1};
+  if (problem.schedule == kZeroBubbleH1)
+    return p > 1 && m >= p && kinds_.size() == 1 ? std::vector{1} : std::vector<int>{};
   std::vector<int> all;
-  if (p == 1 || m % p != 0 || cost_.model().encoder_decoder()) return all;
+  if (problem.schedule != kInterleaved || p == 1 || m % p != 0 || cost_.model().encoder_decoder())
+    return all;
   for (auto v = as_int(std::min<std::int64_t>(layers / p, kMostVirtualStages)); v >= 2; --v) {
     if (space_.fix_virtual_stages.value_or(v) == v &&
         (!space_.even_stages || layers % (p * v) == 0))
@@ -266,12 +264,12 @@ void StageModel::Least::take(const Least& other) {
 
 StageModel::LayerKey StageModel::layer_key(const PlanProblem& problem, int kind, int first_rank) {
   return {problem.devices, problem.micro_batches, kind, first_rank,
-          problem.schedule == plan::Schedule::kZeroBubbleH1};
+          plan::splits_backward(problem.schedule)};
 }
 plan::LayerContext StageModel::layer_context(const PlanProblem& problem, int kind) const {
   plan::LayerContext c = context(problem.micro_batches, 1);
   c.kind = kind;
-  c.split_backward = problem.schedule == plan::Schedule::kZeroBubbleH1;
+  c.split_backward = plan::splits_backward(problem.schedule);
   return c;
 }
 
@@ -348,7 +346,8 @@ StageModel::Floors StageModel::floors(const PlanProblem& problem, bool computes)
 std::int64_t StageModel::layers_bound(const PlanProblem& problem, bool computes) {
   const std::int64_t p = problem.stages, m = problem.micro_batches;
   const Floors f = floors(problem, computes);
-  if (problem.schedule == plan::Schedule::kInterleaved) return m * f.most_ps;
+  if (problem.schedule == plan::Schedule::kInterleaved || plan::is_v_shaped(problem.schedule))
+    return m * f.most_ps;
   if (problem.schedule != plan::Schedule::kZeroBubbleH1) return f.total_ps + (m - 1) * f.most_ps;
   const std::int64_t apart = (m - 1) * f.most_ps;
   return m <= p ? apart : std::max(apart, apart - p * f.most_ps + 2 * f.passes_ps);
@@ -368,8 +367,7 @@ std::int64_t StageModel::quick_bound(const PlanProblem& problem) {
 
 void StageModel::fill_stage(const PlanProblem& problem, int index, const Table& t,
                             PipelineStage& stage) {
-  const std::int64_t flight =
-      costmodel::in_flight(problem.schedule, index, problem.stages, problem.micro_batches);
+  const std::int64_t flight = problem.in_flight(index);
   LayerProblem& p = stage.layers;
   p.layouts = as_int(t.layouts.size());
   p.budget_bytes = memory_bytes(problem, index);
@@ -412,8 +410,7 @@ void StageModel::fill_stage(const PlanProblem& problem, int index, const Table& 
 /// Embedding in front of the first stage, head behind the last.
 void StageModel::add_ends(const PlanProblem& problem, int index, const Table& t,
                           PipelineStage& stage) {
-  const std::int64_t flight =
-      costmodel::in_flight(problem.schedule, index, problem.stages, problem.micro_batches);
+  const std::int64_t flight = problem.in_flight(index);
   const int devices = problem.devices;
   LayerProblem& p = stage.layers;
   for (const bool head : {false, true}) {

@@ -57,6 +57,11 @@ struct PlanProblem {
   std::int64_t micro_batches = 1;
   plan::Schedule schedule = plan::Schedule::k1F1B;
   plan::LayerStrategy vocabulary;
+
+  /// Micro-batches whose full stash a stage holds.
+  [[nodiscard]] std::int64_t in_flight(int stage) const {
+    return costmodel::in_flight(schedule, stage, stages, micro_batches);
+  }
 };
 /// "pp=4 m=16 1f1b vocabulary tp2 dp4 zero3"; with "idle=2" behind m where devices are idle.
 std::string to_string(const PlanProblem& problem);

@@ -13,8 +13,8 @@ using plan::LayerStrategy;
 using plan::Schedule;
 
 // What of a space allows each, by their numbers.
-constexpr std::array kSchedules = {&Space::gpipe, &Space::one_f_one_b, &Space::interleaved,
-                                   &Space::zero_bubble};
+constexpr std::array kSchedules = {&Space::gpipe,       &Space::one_f_one_b,   &Space::interleaved,
+                                   &Space::zero_bubble, &Space::zero_bubble_v, &Space::dual_pipe_v};
 constexpr std::array kZeros = {&Space::data, &Space::zero1, &Space::zero2, &Space::zero3};
 template <class Flags, class E>
 bool flag(const Space& space, const Flags& flags, E number) {
@@ -134,8 +134,8 @@ class Alternatives {
     }
   }
   void schedules() {
-    for (const Schedule other :
-         {Schedule::k1F1B, Schedule::kInterleaved, Schedule::kZeroBubbleH1}) {
+    for (const Schedule other : {Schedule::k1F1B, Schedule::kInterleaved, Schedule::kZeroBubbleH1,
+                                 Schedule::kZeroBubbleV, Schedule::kDualPipeV}) {
       if (!flag(space_, kSchedules, other) || plan_.schedule == other) continue;
       add(std::string(plan::to_string(plan_.schedule)), std::string(plan::to_string(other)),
           [&](Space& s) {

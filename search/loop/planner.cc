@@ -35,7 +35,8 @@ base::Result<costmodel::MemoryLimit> memory_of(const costmodel::CostModel& cost,
     fault(ErrorCode::kOutOfRange, fmt::format("a global batch of {} sequences", r.global_batch));
   if (r.top < 1) fault(ErrorCode::kOutOfRange, fmt::format("{} candidates", r.top));
   if (r.threads < 1) fault(ErrorCode::kOutOfRange, fmt::format("{} threads", r.threads));
-  if (!r.space.gpipe && !r.space.one_f_one_b && !r.space.interleaved && !r.space.zero_bubble)
+  if (!r.space.gpipe && !r.space.one_f_one_b && !r.space.interleaved && !r.space.zero_bubble &&
+      !r.space.zero_bubble_v && !r.space.dual_pipe_v)
     fault(ErrorCode::kInconsistent, "no pipeline schedule is allowed");
   const auto check_degree = [&](std::string_view name, const std::optional<int>& degree) {
     if (!degree) return;
@@ -111,6 +112,19 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
   return {};
 }
 
+/// Schedules of which the programs know nothing, and no other: their uniform plans, by expected
+/// time. Nothing is proved of them.
+void take_uniform_plans(StageModel& stages, const PlanRequest& request, LoopResult& loops) {
+  const Space& s = request.space;
+  if (s.gpipe || s.one_f_one_b || s.interleaved || s.zero_bubble || !loops.finalists.empty())
+    return;
+  const Contest contest(stages.costs().cost(), request.known.step_ps);
+  loops.finalists = uniform_plans(stages, request, contest);
+  std::ranges::stable_sort(loops.finalists, {}, &Finalist::expected_ps);
+  if (loops.finalists.size() > as_index(request.top)) loops.finalists.resize(as_index(request.top));
+  loops.bound_ps = 0;
+}
+
 /// In the order of devices that ranks count.
 base::Result<PlanAnswer> find_in_order(const costmodel::CostModel& cost,
                                        const PlanRequest& request) {
@@ -122,6 +136,7 @@ base::Result<PlanAnswer> find_in_order(const costmodel::CostModel& cost,
   searched.top = std::max(request.top, kRunnersUp + 1);
   StageModel stages(costs, searched.space, searched.global_batch, budget);
   TRY(LoopResult loops, search_best_first(stages, searched));
+  take_uniform_plans(stages, searched, loops);
   PlanAnswer answer;
   answer.pruned = std::move(loops.pruned);
   answer.states = loops.states;
@@ -134,6 +149,7 @@ base::Result<PlanAnswer> find_in_order(const costmodel::CostModel& cost,
         {request.space, std::move(loops.multipliers), stages.frame({}).device_order}};
     Space& proved = answer.certificate.proofs.front().space;
     proved.interleaved = proved.zero_bubble = proved.idle = false;
+    proved.zero_bubble_v = proved.dual_pipe_v = false;
   }
   if (loops.finalists.empty() && request.known.some()) {
     answer.status = loops.exhausted ? Status::kBudget : Status::kOptimal;

@@ -212,6 +212,8 @@ Space space_of(const Target& t, const model::ModelSpec& model, Space space, cons
   space.gpipe = space.gpipe && t.space.gpipe;
   space.interleaved = space.interleaved && t.space.interleaved;
   space.zero_bubble = space.zero_bubble && t.space.zero_bubble;
+  space.zero_bubble_v = space.zero_bubble_v && t.space.zero_bubble_v;
+  space.dual_pipe_v = space.dual_pipe_v && t.space.dual_pipe_v;
   space.ring = space.ulysses = space.hybrid = space.strided = space.operators = space.slices =
       false;
   space.vocabulary_like_layers = true;

@@ -1,6 +1,7 @@
 #include "search/loop/uniform_plans.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "base/numbers.h"
@@ -60,6 +61,7 @@ class Grid {
     std::vector<Load> loads = {};  // from the last rank to the first; of ranks alike the last
     // layers whose stashes they hold when their first backward begins
     std::int64_t first_stashes = 0, last_stashes = 0;
+    [[nodiscard]] bool head_is_first() const { return plan::is_v_shaped(schedule); }
   };
   [[nodiscard]] std::vector<Order> orders(int p, std::int64_t m) const {
     std::vector<Order> all;
@@ -73,17 +75,24 @@ class Grid {
           (!space_.even_stages || layers() % (p * v) == 0))
         all.push_back({Schedule::kInterleaved, v});
     }
+    if (2 * p > layers() || cost_.model().encoder_decoder() ||
+        space_.fix_virtual_stages.value_or(2) != 2 ||
+        (space_.even_stages && layers() % (2 * p) != 0))
+      return all;
+    if (space_.zero_bubble_v) all.push_back({Schedule::kZeroBubbleV, 2});
+    if (space_.dual_pipe_v) all.push_back({Schedule::kDualPipeV, 2});
     return all;
   }
 
-  void complete(Order& order, int p, std::int64_t m) const {
-    order.layers = plan::stage_layers(layers(), p, order.virtual_stages);
+  void complete(Order& order, int p, std::int64_t m) {
+    order.layers = plan::stage_layers(layers(), p, order.virtual_stages, order.schedule);
     std::vector<std::vector<std::int64_t>> layers_of(
         as_index(p), std::vector<std::int64_t>(as_index(cost_.model().kinds()), 0));
     std::int64_t layer = 0;
     for (std::size_t s = 0; s < order.layers.size(); ++s) {
       for (const std::int64_t end = layer + order.layers[s]; layer < end; ++layer)
-        ++layers_of[s % as_index(p)][as_index(cost_.model().kind_of(layer))];
+        ++layers_of[as_index(plan::rank_of(order.schedule, as_int(s), p))]
+                   [as_index(cost_.model().kind_of(layer))];
     }
     for (int r = p - 1; r >= 0; --r) {
       std::vector<std::int64_t>& here = layers_of[as_index(r)];
@@ -96,14 +105,25 @@ class Grid {
     order.first_stashes = stashes(order, 0, p, m);
     order.last_stashes = stashes(order, p - 1, p, m);
   }
-  /// Layers forwarded in front of a rank's first backward: plan::pass_order.
-  static std::int64_t stashes(const Order& order, int rank, int p, std::int64_t m) {
-    const int v = order.virtual_stages, behind = p - 1 - rank;
-    if (order.schedule == Schedule::kGPipe) return m * order.layers[as_index(rank)];
-    if (v == 1) return std::min<std::int64_t>(m, behind + 1) * order.layers[as_index(rank)];
-    const std::int64_t passes = std::min<std::int64_t>(m * v, 2 * behind + (v - 1) * p + 1);
+  /// Layers forwarded in front of a rank's first backward.
+  std::int64_t stashes(const Order& order, int rank, int p, std::int64_t m) {
     std::int64_t sum = 0;
-    for (std::int64_t k = 0; k < passes; ++k) sum += order.layers[as_index(k / p % v * p + rank)];
+    const auto add = [&](const plan::PassNode& pass, std::int64_t times) {
+      if (pass.kind != plan::PassKind::kForward) return false;
+      sum += times * order.layers[as_index(plan::stage_of(order.schedule, rank, pass.chunk, p))];
+      return true;
+    };
+    const auto forwards = [](const plan::PassNode& pass) {
+      return pass.kind == plan::PassKind::kForward;
+    };
+    for (const plan::PassNode& node :
+         costs_.pass_order(order.schedule, rank, p, order.virtual_stages, m)) {
+      const bool again = std::ranges::all_of(node.body, forwards);
+      const std::int64_t turns = again ? (node.end - node.begin + node.step - 1) / node.step : 1;
+      if (node.body.empty() && !add(node, 1)) return sum;
+      for (const plan::PassNode& pass : node.body)
+        if (!add(pass, turns)) return sum;
+    }
     return sum;
   }
 
@@ -124,10 +144,13 @@ class Grid {
       if (s.zero == 2 && m > 1 && s.grad_reduce == plan::GradReduce::kStep && space_.zero1)
         continue;
       divides_ = false;
-      std::optional<Layers> whole, split;
+      std::array<std::optional<Layers>, 3> known;  // whole, split, of a V
       for (const Order& order : orders_here) {
-        context_.split_backward = order.schedule == Schedule::kZeroBubbleH1;
-        std::optional<Layers>& layers = context_.split_backward ? split : whole;
+        context_.split_backward = plan::splits_backward(order.schedule);
+        context_.stages = order.head_is_first() ? 1 : p;
+        std::optional<Layers>& layers = known[order.head_is_first()     ? 2
+                                              : context_.split_backward ? 1
+                                                                        : 0];
         if (!layers) layers = layers_of(s, p, devices, m);
         if (may_win(least_ps(*layers, order, p, m)))
           price(s, order, {p, devices, 0, m, order.schedule, vocabulary(s)});
@@ -186,7 +209,8 @@ class Grid {
     context_.kind = 0;
     const LayerStrategy v = vocabulary(s);
     const costmodel::LayerCost& embedding = costs_.embedding(v, context_, 0, devices);
-    const costmodel::LayerCost& head = costs_.head(v, context_, (p - 1) * devices, devices);
+    const costmodel::LayerCost& head =
+        costs_.head(v, context_, (context_.stages - 1) * devices, devices);
     sum.embedding_ps = steady_of(embedding);
     sum.embedding_bytes = embedding.persistent_bytes;
     sum.head_ps = steady_of(head);
@@ -215,13 +239,16 @@ class Grid {
         std::min(sum.after_backward_ps, reduces ? c.reduction_each_ps + gather : late);
   }
 
-  /// What the first rank holds in its first backward, the last one in its first loss too.
+  /// What the first rank holds in its first backward, that of the head in its first loss too.
   [[nodiscard]] bool may_fit(const Layers& l, const Order& order) const {
+    const std::int64_t in_head = l.head_bytes + std::max(l.backward_bytes, l.loss_bytes),
+                       elsewhere = l.backward_bytes;
     const std::int64_t first = sum_of(order.loads.back(), l.kind_bytes) + l.embedding_bytes +
-                               order.first_stashes * l.stash_bytes + l.backward_bytes;
-    const std::int64_t last = sum_of(order.loads.front(), l.kind_bytes) + l.head_bytes +
+                               order.first_stashes * l.stash_bytes +
+                               (order.head_is_first() ? in_head : elsewhere);
+    const std::int64_t last = sum_of(order.loads.front(), l.kind_bytes) +
                               order.last_stashes * l.stash_bytes +
-                              std::max(l.backward_bytes, l.loss_bytes);
+                              (order.head_is_first() ? elsewhere : in_head);
     return first <= l.first_limit_bytes && last <= l.last_limit_bytes;
   }
   /// The header's bound; kForbidden: it does not fit.
@@ -232,11 +259,13 @@ class Grid {
                        chunk = layers() / (p * order.virtual_stages) * l.through_ps;
     const std::int64_t once = layers() / p * l.update_ps + passes * l.after_forward_ps +
                               (passes - 1) * l.after_backward_ps;
+    const int head = order.head_is_first() ? 0 : p - 1;
     std::int64_t slowest = 0;
     for (const Load& load : order.loads) {
       const std::int64_t ends =
-          (load.rank == 0 ? l.embedding_ps : 0) + (load.rank == p - 1 ? l.head_ps : 0);
-      slowest = std::max(slowest, m * (sum_of(load, l.kind_ps) + ends) + load.rank * chunk);
+          (load.rank == 0 ? l.embedding_ps : 0) + (load.rank == head ? l.head_ps : 0);
+      slowest = std::max(slowest, m * (sum_of(load, l.kind_ps) + ends) +
+                                      (order.head_is_first() ? 0 : load.rank * chunk));
     }
     return slowest + once;
   }

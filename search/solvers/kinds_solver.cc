@@ -350,8 +350,7 @@ std::optional<PipelineMultipliers> KindsSolver::multipliers(const PlanProblem& p
                             .weights = std::vector<std::int64_t>(as_index(p), kDigits),
                             .prices = {}};
   for (int s = 0; s < p; ++s)
-    found.prices.push_back(prices_of(
-        model_, costmodel::in_flight(problem.schedule, s, p, problem.micro_batches), found.unit));
+    found.prices.push_back(prices_of(model_, problem.in_flight(s), found.unit));
   const auto key = std::tuple(p, problem.devices, problem.micro_batches, problem.schedule);
   auto known = bounds_.find(key);
   const std::uint64_t before = known == bounds_.end() ? 0 : known->second.looks();

@@ -28,6 +28,8 @@ struct Space {
   bool tensor_overlap = false;
   bool gpipe = true, one_f_one_b = true;
   bool interleaved = true, zero_bubble = true;  // ZB-H1; both within the space of rank_solver.h
+  // stages placed as a V: of uniform plans alone
+  bool zero_bubble_v = false, dual_pipe_v = false;
   // stages times devices of a stage may be below the cluster's devices
   bool idle = true;
   bool expert = true;    // experts of a mixture over ranks of the data group

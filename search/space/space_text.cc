@@ -40,6 +40,10 @@ constexpr std::array kDimensions{
     Dimension{{"interleaved", "", "interleaved 1F1B, several virtual stages on a pipeline rank"},
               &Space::interleaved},
     Dimension{{"zb-h1", "", "ZB-H1, weight gradients fill the bubble"}, &Space::zero_bubble},
+    Dimension{{"zb-v", "", "ZB-V, and two stages a rank, forth and back; layers alike"},
+              &Space::zero_bubble_v},
+    Dimension{{"dualpipe-v", "", "DualPipeV, a forward beside a backward; layers alike"},
+              &Space::dual_pipe_v},
     Dimension{{"idle", "", "plans that leave devices idle"}, &Space::idle},
     Dimension{{"selective", "", "selective recomputation"}, &Space::recompute_selective},
     Dimension{{"operator", "", "recomputation by operator"}, &Space::recompute_operator},
@@ -105,12 +109,15 @@ base::Result<void> fix_sp(std::string_view value, Space& space) {
 }
 
 base::Result<void> fix_schedule(std::string_view value, Space& space) {
-  constexpr std::array<std::pair<std::string_view, bool Space::*>, 4> kSchedules{
+  constexpr std::array<std::pair<std::string_view, bool Space::*>, 6> kSchedules{
       {{"1f1b", &Space::one_f_one_b},
        {"gpipe", &Space::gpipe},
        {"interleaved", &Space::interleaved},
-       {"zb-h1", &Space::zero_bubble}}};
-  return fix_one_of("schedule", value, kSchedules, "1f1b, gpipe, interleaved or zb-h1", space);
+       {"zb-h1", &Space::zero_bubble},
+       {"zb-v", &Space::zero_bubble_v},
+       {"dualpipe-v", &Space::dual_pipe_v}}};
+  return fix_one_of("schedule", value, kSchedules,
+                    "1f1b, gpipe, interleaved, zb-h1, zb-v or dualpipe-v", space);
 }
 
 base::Result<void> fix_reduction(std::string_view value, Space& space) {
@@ -193,22 +200,24 @@ constexpr std::array kKeys{
         fix_count<&Space::fix_micro_batches>},
     Key{{"micro_batch", "1, 2, ...", "sequences of a micro-batch on a data-parallel rank"},
         fix_count<&Space::fix_micro_batch>},
-    Key{{"schedule", "1f1b, gpipe, interleaved, zb-h1", "pipeline schedule"},
+    Key{{"schedule", "1f1b, gpipe, interleaved, zb-h1, zb-v, dualpipe-v", "pipeline schedule"},
         [](std::string_view, std::string_view v, Space& s) { return fix_schedule(v, s); }},
     Key{{"virtual_stages", "1, 2, ...",
          "of a pipeline rank; from 2 on the schedule is interleaved"},
         fix_degree<&Space::fix_virtual_stages>},
 };
 
-/// Several virtual stages on a rank are what the interleaved schedule has, and it alone.
+/// Several virtual stages on a rank are what the interleaved schedule has, and two a V.
 base::Result<void> settle_virtual_stages(bool schedule_is_fixed, Space& space) {
   if (!space.fix_virtual_stages) return {};
   const bool several = *space.fix_virtual_stages > 1;
+  const bool v_shaped = space.zero_bubble_v || space.dual_pipe_v;
+  if (schedule_is_fixed && v_shaped && *space.fix_virtual_stages == 2) return {};
   if (schedule_is_fixed && several != space.interleaved) {
-    return base::fail(
-        fault(ErrorCode::kInconsistent,
-              fmt::format("virtual_stages={} beside this schedule", *space.fix_virtual_stages),
-              "schedule=interleaved, and it alone, has more than one virtual stage on a rank"));
+    return base::fail(fault(
+        ErrorCode::kInconsistent,
+        fmt::format("virtual_stages={} beside this schedule", *space.fix_virtual_stages),
+        "schedule=interleaved has more than one virtual stage on a rank, zb-v and dualpipe-v two"));
   }
   if (several) return fix_schedule("interleaved", space);
   space.interleaved = false;

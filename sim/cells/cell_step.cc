@@ -232,7 +232,7 @@ class CellStep {
       channel.receiver = leg.send ? peer : cell;
       PricedLeg priced{.send = leg.send,
                        .channel = number_of(channels_, {channel.sender, channel.receiver,
-                                                        channel.pair, channel.offset})};
+                                                        channel.sending_end, channel.offset})};
       if (priced.channel == built_.step.channels.size()) built_.step.channels.push_back(channel);
       if (leg.send)
         priced.transfer =
@@ -270,7 +270,7 @@ class CellStep {
   std::vector<std::vector<costmodel::Transfer>> joined_;  // [era][message cell]
   std::vector<std::uint32_t> transfers_, crossings_;      // [message cell]
   std::vector<std::uint32_t> added_;                      // [transfer] message cell
-  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint8_t, int>, std::uint32_t> channels_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, plan::Stream, int>, std::uint32_t> channels_;
 };
 
 }  // namespace

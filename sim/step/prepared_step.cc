@@ -20,13 +20,6 @@ namespace {
 
 using plan::Stream;
 
-/// The stream that sends in the same direction; of other streams the stream itself.
-std::uint8_t pair_of(Stream stream) {
-  if (stream == Stream::kForwardReceive) stream = Stream::kForwardSend;
-  if (stream == Stream::kBackwardReceive) stream = Stream::kBackwardSend;
-  return static_cast<std::uint8_t>(stream);
-}
-
 Activity activity_of(const plan::Op& op) {
   if (op.kind == plan::OpKind::kCompute) return Activity::kCompute;
   switch (op.stream) {
@@ -312,8 +305,9 @@ class Preparation {
         step_.legs.emplace_back();
         continue;
       }
-      const Channel way = leg.send ? Channel{c, peer, pair_of(op.stream), leg.peer_offset}
-                                   : Channel{peer, c, pair_of(op.stream), -leg.peer_offset};
+      const Stream sending = plan::sending_end(op.stream);
+      const Channel way = leg.send ? Channel{c, peer, sending, leg.peer_offset}
+                                   : Channel{peer, c, sending, -leg.peer_offset};
       PricedLeg priced{.send = leg.send, .channel = channel(way)};
       if (leg.send) {
         const std::int64_t bytes = program_.buffers[leg.buffer.buffer].bytes();

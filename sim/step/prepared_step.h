@@ -86,7 +86,7 @@ struct Crossing {
 
 struct Channel {
   std::uint32_t sender = 0, receiver = 0;  // classes
-  std::uint8_t pair = 0;
+  plan::Stream sending_end = plan::Stream::kForwardSend;
   int offset = 0;  // receiver's rank - sender's
   bool operator==(const Channel&) const = default;
 };

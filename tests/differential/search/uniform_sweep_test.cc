@@ -34,7 +34,8 @@ struct Problem {
   std::string model, cluster;
   int hosts = 1;
   std::int64_t global_batch = 0, sequence = 0;
-  int ep = 1;  // experts, where a block has some
+  int ep = 1;             // experts, where a block has some
+  bool v_shaped = false;  // with schedules of stages in a V
 };
 
 bool divides(std::int64_t degree, std::int64_t n) { return n % degree == 0; }
@@ -73,6 +74,17 @@ void add_strategies(const plan::UniformOptions& o, std::int64_t layers,
   }
 }
 
+/// Where 1F1B is possible, the schedules of two stages a rank in a V.
+void add_v_shaped(std::int64_t layers, std::vector<plan::UniformOptions>& out) {
+  for (std::size_t i = 0, n = out.size(); i < n; ++i) {
+    if (out[i].schedule != Schedule::k1F1B || out[i].pp == 1 || 2 * out[i].pp > layers) continue;
+    for (const Schedule s : {Schedule::kZeroBubbleV, Schedule::kDualPipeV}) {
+      out.push_back(out[i]);
+      out.back().schedule = s;
+    }
+  }
+}
+
 /// All uniform plans, those that no model or schedule allows among them.
 std::vector<plan::UniformOptions> uniform_options(const Problem& p, int devices,
                                                   std::int64_t layers) {
@@ -97,6 +109,7 @@ std::vector<plan::UniformOptions> uniform_options(const Problem& p, int devices,
       }
     }
   }
+  if (p.v_shaped) add_v_shaped(layers, out);
   return out;
 }
 
@@ -164,6 +177,7 @@ void expect_unbeaten(const Problem& p, int priced, int fitting) {
   request.cluster = p.cluster;
   request.hosts = p.hosts;
   request.global_batch = p.global_batch;
+  request.space.zero_bubble_v = request.space.dual_pipe_v = p.v_shaped;
   const auto answer = find_plan(*cost, request);
   ASSERT_TRUE(answer.has_value()) << base::to_string(answer.error());
   ASSERT_FALSE(answer->candidates.empty());
@@ -212,6 +226,15 @@ TEST(UniformSweep, NoUniformPlanBeatsTheAnswerForEncoderAndDecoder) {
   expect_unbeaten(
       {.model = "t5-small", .cluster = "dgx-1-v100", .global_batch = 16, .sequence = 512}, 732,
       732);
+}
+
+TEST(UniformSweep, NoUniformPlanBeatsTheAnswerWithStagesInAV) {
+  expect_unbeaten({.model = "gpt2-xl",
+                   .cluster = "rtx-titan-pcie",
+                   .global_batch = 8,
+                   .sequence = 1024,
+                   .v_shaped = true},
+                  795, 792);
 }
 
 }  // namespace

@@ -114,6 +114,8 @@ const std::vector<Layout>& layouts() {
       {"cp2_dp2_ep4", {.dp = 2, .ep = 4, .zero = 1, .cp = 2}},
       {"pp2_dp2_ep2_zero_bubble",
        {.pp = 2, .dp = 2, .ep = 2, .zero = 1, .schedule = plan::Schedule::kZeroBubbleH1}},
+      {"pp2_dp2_ep2_dualpipe_v",
+       {.pp = 2, .dp = 2, .ep = 2, .zero = 1, .schedule = plan::Schedule::kDualPipeV}},
       {"tp2_pp2_dp2_ep2_interleaved",
        {.tp = 2,
         .pp = 2,

@@ -218,6 +218,26 @@ void add_context(std::vector<PlanCase>& cases) {
                               .strided = true}));
 }
 
+/// Stages placed as a V: on two ranks, on four, and with fewer micro-batches than a V has room for.
+void add_v_shaped(std::vector<PlanCase>& cases) {
+  for (const Schedule schedule : {Schedule::kZeroBubbleV, Schedule::kDualPipeV}) {
+    const std::string suffix = schedule == Schedule::kZeroBubbleV ? "_zb_v" : "_dualpipe_v";
+    add_both(cases, "pp2" + suffix, {.pp = 2, .schedule = schedule, .micro_batch = 2});
+    cases.push_back(simple("pp4" + suffix, {.pp = 4, .schedule = schedule, .micro_batch = 1}));
+    cases.push_back(simple("pp4_two_micro_batches" + suffix,
+                           {.pp = 4, .schedule = schedule, .micro_batch = 4}));
+    for (std::size_t i = cases.size() - 2; i < cases.size(); ++i) cases[i].layers = 8;
+    cases.push_back(simple("pp2_dp2_zero2" + suffix,
+                           {.pp = 2, .dp = 2, .zero = 2, .schedule = schedule, .micro_batch = 1}));
+    cases.push_back(simple(
+        "tp2_sp_pp2" + suffix,
+        {.tp = 2, .pp = 2, .sequence_parallel = true, .schedule = schedule, .micro_batch = 1}));
+  }
+  cases.push_back(
+      simple("pp2_dp2_zero3_zb_v",
+             {.pp = 2, .dp = 2, .zero = 3, .schedule = Schedule::kZeroBubbleV, .micro_batch = 1}));
+}
+
 Plan uneven(const model::ModelSpec& model) {
   Plan p = uniform(model, {.pp = 2, .micro_batch = 2});
   p.stages[0].runs[0].count = 1;
@@ -270,6 +290,7 @@ std::vector<PlanCase> make_cases() {
                                                        .schedule = Schedule::kInterleaved,
                                                        .micro_batch = 1,
                                                        .virtual_stages = 2}));
+  add_v_shaped(cases);
   cases.push_back({"pp2_uneven", 2, uneven});
   add_both(cases, "tp2_pp2", {.tp = 2, .pp = 2, .micro_batch = 2});
   add_both(cases, "tp2_dp2_zero3", {.tp = 2, .dp = 2, .zero = 3, .micro_batch = 2});
@@ -322,6 +343,12 @@ model::ModelSpec small_model(const std::string& family) {
   m.qkv_bias = m.projection_bias = m.mlp_bias = false;
   m.tied_embeddings = false;
   m.position = model::PositionKind::kRotary;
+  return m;
+}
+
+model::ModelSpec model_of(const PlanCase& plan_case, const std::string& family) {
+  model::ModelSpec m = small_model(family);
+  m.layers = plan_case.layers;
   return m;
 }
 

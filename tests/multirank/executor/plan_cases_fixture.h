@@ -16,6 +16,7 @@ struct PlanCase {
   std::string name;
   int ranks = 1;
   std::function<plan::Plan(const model::ModelSpec&)> make;
+  std::int64_t layers = 4;
 };
 
 /// The table of the acceptance: every parallel dimension alone, with recomputation, and their
@@ -28,6 +29,8 @@ const PlanCase& plan_case(const std::string& name);
 /// Four layers of width 64 and a vocabulary that no degree divides: "gpt2" (tied, biases, learned
 /// positions) or "llama" (grouped queries, rotary, gated, untied).
 model::ModelSpec small_model(const std::string& family);
+/// The same with the layers of the case.
+model::ModelSpec model_of(const PlanCase& plan_case, const std::string& family);
 
 plan::Program lowered(const PlanCase& plan_case, const model::ModelSpec& model);
 /// A uniform plan in fp32 for the batch of train_alone(): 8 sequences of 32 tokens.

@@ -50,9 +50,10 @@ TEST_P(NcclTraining, LossesEqualOneProcessAndBytesTheProgram) {
 // Every schedule, every kind of communication of the Program, two to eight ranks.
 INSTANTIATE_TEST_SUITE_P(Plans, NcclTraining,
                          ::testing::Values("pp2_gpipe", "pp2_1f1b", "pp2_interleaved", "pp2_zb_h1",
-                                           "pp4_1f1b", "pp2_dp2_zero2_interleaved", "dp2",
-                                           "dp4_zero3_shard2", "tp2_sp_pieces2", "cp4_ring",
-                                           "cp2_ulysses_between_dp4", "mixed_tp2_then_dp4_zero3",
+                                           "pp2_dualpipe_v", "pp4_1f1b",
+                                           "pp2_dp2_zero2_interleaved", "dp2", "dp4_zero3_shard2",
+                                           "tp2_sp_pieces2", "cp4_ring", "cp2_ulysses_between_dp4",
+                                           "mixed_tp2_then_dp4_zero3",
                                            "partition_between_conventional_pp2",
                                            "tp2_pp2_dp2_zero3_recompute"),
                          [](const auto& tested) { return tested.param; });

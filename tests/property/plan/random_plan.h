@@ -51,10 +51,12 @@ class PlanDraw : Draw {
     RandomPlan r;
     const std::int64_t devices = power_of_two(max_devices_per_stage);
     const std::int64_t pp = between(1, 4);
-    Schedule schedule = static_cast<Schedule>(between(0, 3));
-    if (schedule == Schedule::kInterleaved && pp == 1) schedule = Schedule::k1F1B;
-    const bool interleaved = schedule == Schedule::kInterleaved;
-    const std::int64_t chunks = interleaved ? between(2, 3) : 1;
+    Schedule schedule = static_cast<Schedule>(between(0, 5));
+    const bool interleaved = schedule == Schedule::kInterleaved && pp > 1,
+               v_shaped = is_v_shaped(schedule) && pp > 1;
+    if (pp == 1 && (schedule == Schedule::kInterleaved || is_v_shaped(schedule)))
+      schedule = Schedule::k1F1B;
+    const std::int64_t chunks = interleaved ? between(2, 3) : 1 + v_shaped;
     r.model = model(pp * chunks);
     Plan& p = r.plan;
     p.model = r.model.name;

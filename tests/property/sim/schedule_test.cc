@@ -65,6 +65,42 @@ RC_GTEST_PROP(ZeroBubble, BubbleIsWhatWeightGradientsLeave, (bool overlaps)) {
   RC_ASSERT(got <= want + slack(o));
 }
 
+ScheduledOptions v_shaped(plan::Schedule schedule, int micro_batches_per_rank) {
+  ScheduledOptions o{.schedule = schedule, .ranks = *rc::gen::inRange(2, 7), .chunks = 2};
+  o.micro_batches = micro_batches_per_rank * o.ranks + *rc::gen::inRange(0, 15);
+  return o;
+}
+
+// F = B = W of a chunk: all ranks work from the first pass that reaches them to the end, so what is
+// idle is the way down the first arm (arXiv 2401.10241, section 6).
+RC_GTEST_PROP(ZeroBubbleV, IsIdleForTheWayDownAlone, (bool overlaps)) {
+  ScheduledOptions o = v_shaped(plan::Schedule::kZeroBubbleV, 2);
+  o.forward_ps = o.backward_ps = o.weight_ps = time();
+  const std::int64_t want = (6 * o.micro_batches + o.ranks - 1) * o.forward_ps,
+                     got = step_ps(o, overlaps);
+  RC_ASSERT(got >= want);
+  RC_ASSERT(got <= want + slack(o));
+}
+
+// At most (p - 1)(F + 2B - W) of a chunk: (PP/2 - 1)(F&B + B - 3W) of the authors, whose B has the
+// weights in it and whose F&B is here both in turn (github.com/deepseek-ai/DualPipe). There both
+// start together and send behind both; here each starts and sends by itself, and F = B = W leaves
+// the way down alone.
+RC_GTEST_PROP(DualPipeV, BubbleIsAtMostThatOfItsAuthors, (bool overlaps)) {
+  ScheduledOptions o = v_shaped(plan::Schedule::kDualPipeV, 2);
+  o.forward_ps = time();
+  o.weight_ps = time();
+  o.backward_ps = std::max(o.forward_ps, o.weight_ps) + time();
+  const std::int64_t f = o.forward_ps, b = o.backward_ps, w = o.weight_ps, hops = o.ranks - 1,
+                     work = 2 * o.micro_batches * (f + b + w), got = step_ps(o, overlaps);
+  RC_ASSERT(got >= work + hops * f);
+  RC_ASSERT(got <= work + hops * (f + 2 * b - w) + slack(o));
+  o.backward_ps = o.weight_ps = f;
+  const std::int64_t alike = (6 * o.micro_batches + hops) * f, alike_got = step_ps(o, overlaps);
+  RC_ASSERT(alike_got >= alike);
+  RC_ASSERT(alike_got <= alike + slack(o));
+}
+
 // Never longer than 1F1B with the backward in one piece.
 RC_GTEST_PROP(ZeroBubble, IsNeverLongerThanOneForwardOneBackward, ()) {
   ScheduledOptions o{.schedule = plan::Schedule::kZeroBubbleH1, .ranks = *rc::gen::inRange(1, 7)};
@@ -81,20 +117,21 @@ RC_GTEST_PROP(ZeroBubble, IsNeverLongerThanOneForwardOneBackward, ()) {
 // One thread per rank that blocks in receives, slow messages, any schedule: every pass ends, and no
 // rank works more than its share.
 RC_GTEST_PROP(Schedules, MakeProgressHoweverSlowTheMessages, (bool overlaps)) {
-  ScheduledOptions o{.schedule = static_cast<plan::Schedule>(*rc::gen::inRange(0, 4)),
+  ScheduledOptions o{.schedule = static_cast<plan::Schedule>(*rc::gen::inRange(0, 6)),
                      .ranks = *rc::gen::inRange(2, 6)};
   o.micro_batches = *rc::gen::inRange(1, 9);
   if (o.schedule == plan::Schedule::kInterleaved) {
     o.chunks = *rc::gen::inRange(2, 4);
     o.micro_batches = o.ranks * *rc::gen::inRange(1, 4);
   }
+  if (plan::is_v_shaped(o.schedule)) o.chunks = 2;
   o.message_bytes = 4 * *rc::gen::inRange<std::int64_t>(1, 20'000);
   ScheduledStep step(o);
   step.maker.profile.overlaps = overlaps;
   const auto report =
       simulate(step.maker.program, step.maker.cost(testing::star(o.ranks, 1'000'000'000, 0)));
   if (!report) RC_FAIL(base::to_string(report.error()));
-  const std::int64_t passes = o.schedule == plan::Schedule::kZeroBubbleH1 ? 3 : 2;
+  const std::int64_t passes = plan::splits_backward(o.schedule) ? 3 : 2;
   for (const StageReport& s : report->stages)
     RC_ASSERT(s.busy_compute_ps == passes * o.chunks * o.micro_batches * testing::kMicrosecond);
 }

@@ -19,6 +19,7 @@ TEST(Objective, OthersAreRefusedByWhatTheyAre) {
   EXPECT_THAT(said("vit-base"), testing::HasSubstr("'vit-base' looks at images"));
   EXPECT_THAT(said("swin-base"), testing::HasSubstr("looks at images"));
   EXPECT_THAT(said("t5-small"), testing::HasSubstr("has an encoder and a decoder"));
+  EXPECT_THAT(said("llama-4-scout-17b-16e"), testing::HasSubstr("gates on what experts read"));
 }
 
 }  // namespace

@@ -71,6 +71,24 @@ TEST(PassOrder, ZeroBubbleDelaysWeightsByTheRank) {
   EXPECT_EQ(order(Schedule::kZeroBubbleH1, 2, 4, 1, 2), "F0.0 F0.1 B0.0 W0.0 B0.1' W0.1'");
 }
 
+// Two ranks: rank 0 has the ends of the model, rank 1 the turn.
+TEST(PassOrder, ZeroBubbleVAlternatesTheArmsOfTheV) {
+  EXPECT_EQ(order(Schedule::kZeroBubbleV, 0, 2, 2, 3),
+            "F0.0 F0.1 F0.2 F1.0 B1.0 W1.0 F1.1 B1.1 W1.1 B0.0 W0.0 F1.2 B1.2' W1.2' B0.1 W0.1 "
+            "B0.2' W0.2'");
+  EXPECT_EQ(order(Schedule::kZeroBubbleV, 1, 2, 2, 3),
+            "F0.0 F1.0 F0.1 F1.1 B1.0 W1.0 F0.2 B0.0 W0.0 F1.2 B1.1 W1.1 B0.1 B1.2' B0.2' W0.1 "
+            "W1.2' W0.2'");
+}
+TEST(PassOrder, DualPipeVPutsAForwardBesideABackward) {
+  EXPECT_EQ(order(Schedule::kDualPipeV, 0, 2, 2, 4),
+            "F0.0 F0.1 F0.2 F1.0 B1.0 W1.0 F1.1 F0.3 B1.1 W1.1 F1.2 B0.0 W0.0 B1.2 W1.2 F1.3 B0.1 "
+            "W0.1 B1.3' W1.3' B0.2 W0.2 B0.3' W0.3'");
+  EXPECT_EQ(order(Schedule::kDualPipeV, 1, 2, 2, 4),
+            "F0.0 F1.0 F0.1 F1.1 F0.2 B1.0 W1.0 F1.2 B0.0 W0.0 F0.3 B1.1 W1.1 F1.3 B0.1 W0.1 B1.2 "
+            "W1.2 B0.2 W0.2 B1.3' B0.3' W1.3' W0.3'");
+}
+
 /// Pass by pass, as Megatron-LM numbers them.
 std::vector<PassNode> interleaved_by_definition(std::int64_t rank, std::int64_t p, std::int64_t v,
                                                 std::int64_t m) {
@@ -129,6 +147,33 @@ TEST(PassOrder, EveryPassRunsOnceInOrderAndHoldsNoMoreThanStated) {
         }
 }
 
+// The same for both arms of a V; a rank holds stashes of 2 p (ZB-V) or 2 p + 1 (DualPipeV)
+// chunks until their backward.
+TEST(PassOrder, EveryPassOfAVRunsOnceInOrderAndHoldsNoMoreThanStated) {
+  for (const Schedule s : {Schedule::kZeroBubbleV, Schedule::kDualPipeV})
+    for (int p = 2; p <= 7; ++p)
+      for (int m = 1; m <= 3 * p; ++m)
+        for (int rank = 0; rank < p; ++rank) {
+          std::map<std::pair<int, std::int64_t>, int> state;  // by chunk, micro-batch: passes done
+          std::map<std::pair<int, PassKind>, std::int64_t> next;  // micro-batches come in turn
+          int full = 0, most_full = 0;
+          for (const PassNode& n : unrolled(pass_order(s, rank, p, 2, m))) {
+            EXPECT_EQ((state[{n.chunk, n.micro_batch}]++), static_cast<int>(n.kind));
+            EXPECT_EQ((next[{n.chunk, n.kind}]++), n.micro_batch);
+            EXPECT_EQ(n.last, n.kind != PassKind::kForward && n.micro_batch == m - 1);
+            full += n.kind == PassKind::kForward ? 1 : n.kind == PassKind::kBackward ? -1 : 0;
+            most_full = std::max(most_full, full);
+          }
+          EXPECT_EQ(state.size(), static_cast<std::size_t>(2 * m));
+          for (const auto& [pass, done] : state) EXPECT_EQ(done, 3) << pass.second;
+          const int stated = s == Schedule::kZeroBubbleV ? 2 * p : 2 * p + 1;
+          if (m >= 2 * p)
+            EXPECT_EQ(most_full, stated) << to_string(s) << " p " << p << " rank " << rank;
+          else
+            EXPECT_LE(most_full, stated) << to_string(s) << " p " << p << " rank " << rank;
+        }
+}
+
 std::size_t size_of(const std::vector<PassNode>& order) {
   std::size_t n = order.size();
   for (const PassNode& node : order) n += size_of(node.body);
@@ -136,9 +181,9 @@ std::size_t size_of(const std::vector<PassNode>& order) {
 }
 
 TEST(PassOrder, DoesNotGrowWithMicroBatches) {
-  for (const Schedule s :
-       {Schedule::kGPipe, Schedule::k1F1B, Schedule::kInterleaved, Schedule::kZeroBubbleH1}) {
-    const int chunks = s == Schedule::kInterleaved ? 3 : 1;
+  for (const Schedule s : {Schedule::kGPipe, Schedule::k1F1B, Schedule::kInterleaved,
+                           Schedule::kZeroBubbleH1, Schedule::kZeroBubbleV, Schedule::kDualPipeV}) {
+    const int chunks = s == Schedule::kInterleaved ? 3 : 1 + is_v_shaped(s);
     for (int rank = 0; rank < 4; ++rank)
       EXPECT_EQ(size_of(pass_order(s, rank, 4, chunks, 64)),
                 size_of(pass_order(s, rank, 4, chunks, 4096)));
@@ -169,6 +214,15 @@ TEST(InterleavedPlan, NeedsWholeGroupsOfMicroBatchesAndARealPipeline) {
               HasSubstr("schedule 1f1b with virtual_stages = 2"));
   EXPECT_THAT(validation(2, 1, 4, Schedule::kInterleaved),
               HasSubstr("schedule interleaved with virtual_stages = 1"));
+}
+
+TEST(PlanInAV, NeedsTwoStagesARankAndARealPipeline) {
+  for (const Schedule s : {Schedule::kZeroBubbleV, Schedule::kDualPipeV}) {
+    EXPECT_EQ(validation(4, 2, 3, s), "");
+    EXPECT_THAT(validation(2, 1, 4, s), HasSubstr("with virtual_stages = 1"));
+    EXPECT_THAT(validation(2, 4, 4, s), HasSubstr("with virtual_stages = 4"));
+    EXPECT_THAT(validation(1, 2, 4, s), HasSubstr("2 virtual stages on one pipeline rank"));
+  }
 }
 
 }  // namespace

@@ -90,9 +90,9 @@ TEST(ImportTorchTitan, FaultsNameTheirPlaceAndTheWayOut) {
        "job.toml: error[E0006]: degrees of 3 ranks in all, and there are 8 devices; other "
        "degrees, or --hosts"},
       {"[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = "
-       "\"ZBVZeroBubble\"",
-       "job.toml:3:1: error[E0011]: schedule 'ZBVZeroBubble' cannot be said in a plan; 1F1B, GPipe "
-       "or Interleaved1F1B"},
+       "\"InterleavedZeroBubble\"",
+       "job.toml:3:1: error[E0011]: schedule 'InterleavedZeroBubble' cannot be said in a plan; "
+       "1F1B, GPipe, Interleaved1F1B, ZBVZeroBubble or DualPipeV"},
       {"[parallelism]\ndata_parallel_replicate_degree = 4\ndata_parallel_shard_degree = 1\n"
        "tensor_parallel_degree = 2",
        "job.toml:2:1: error[E0011]: replicas beside tensor or pipeline parallelism; "
@@ -138,6 +138,67 @@ TEST(ExportTorchTitan, APipelineIsListedModuleByModule) {
                                 "  [\"layers.1\", \"layers.2\", \"norm\", \"output\"],\n]\n"),
             std::string::npos)
       << exported->text;
+}
+
+Plan in_v(Schedule schedule, std::int64_t micro_batches) {
+  LayerStrategy s{.dp = 2, .zero = 2};
+  s.grad_reduce = GradReduce::kEnd;
+  Plan plan = export_plan_of(export_model(), {2, 2, 2, 2}, s);
+  plan.schedule = schedule;
+  plan.virtual_stages = 2;
+  plan.micro_batches = micro_batches;
+  plan.global_batch = 2 * micro_batches;
+  return plan;
+}
+
+// Both ways, with two stages a rank.
+TEST(ExportTorchTitan, StagesInAVComeBackAsTheyWere) {
+  for (const Schedule schedule : {Schedule::kZeroBubbleV, Schedule::kDualPipeV}) {
+    const Plan plan = in_v(schedule, 4);
+    const auto exported = written(plan);
+    ASSERT_TRUE(exported.has_value()) << base::to_string(exported.error());
+    EXPECT_TRUE(exported->exact());
+    EXPECT_NE(exported->text.find(schedule == Schedule::kZeroBubbleV ? "\"ZBVZeroBubble\""
+                                                                     : "\"DualPipeV\""),
+              std::string::npos)
+        << exported->text;
+    EXPECT_EQ(exported->text.find("[compile]"), std::string::npos);
+    EXPECT_EQ(exported->notes.size(), 1U);
+    const auto imported = read(exported->text, target(8, 4));
+    ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
+    EXPECT_EQ(imported->plan.schedule, schedule);
+    EXPECT_EQ(imported->plan.virtual_stages, 2);
+    EXPECT_EQ(runs_of(imported->plan), runs_of(plan));
+  }
+}
+
+// Asynchronous tensor parallelism needs torch.compile, which takes no backward in two.
+TEST(ExportTorchTitan, StagesInAVHaveNoCollectivesInPieces) {
+  Plan plan = in_v(Schedule::kZeroBubbleV, 4);
+  for (Stage& stage : plan.stages) {
+    LayerStrategy& s = stage.runs.front().strategy;
+    s = {.tp = 2, .dp = 1, .sequence_parallel = true};
+    s.tensor_pieces = 4;
+  }
+  plan.vocabulary = {.tp = 2, .dp = 1};
+  const auto exported = written(plan);
+  ASSERT_TRUE(exported.has_value()) << base::to_string(exported.error());
+  EXPECT_EQ(exported->plan.stages.front().runs.front().strategy.tensor_pieces, 1);
+}
+
+TEST(ExportTorchTitan, DualPipeVNeedsAMicroBatchForEveryStage) {
+  const auto exported = written(in_v(Schedule::kDualPipeV, 3));
+  ASSERT_TRUE(exported.has_value()) << base::to_string(exported.error());
+  EXPECT_FALSE(exported->exact());
+  EXPECT_NE(exported->text.find("\"ZBVZeroBubble\""), std::string::npos) << exported->text;
+}
+
+TEST(ImportTorchTitan, AVHasTwoStagesARank) {
+  EXPECT_EQ(fault(read("[parallelism]\npipeline_parallel_degree = 2\n"
+                       "pipeline_parallel_schedule = \"ZBVZeroBubble\"\n"
+                       "pipeline_parallel_layers_per_stage = 1\n")),
+            "job.toml:2:1: error[E0006]: 10 stages of 8 layers in all on 2 ranks, and model "
+            "'small' has 8 layers; two stages a rank");
 }
 
 TEST(ExportTorchTitan, ReplicasThatStandBesideAnotherDimensionAreSharded) {

@@ -64,6 +64,19 @@ TEST(SpaceText, SchedulesAreDimensionsAndValues) {
   EXPECT_FALSE(zero_bubble->one_f_one_b || zero_bubble->gpipe || zero_bubble->interleaved);
 }
 
+TEST(SpaceText, SchedulesInAVAreOnlyLookedAtWhenNamed) {
+  EXPECT_FALSE(Space{}.zero_bubble_v || Space{}.dual_pipe_v);
+  const auto wide = restrict_to_dimensions("usual,zb-v", Space{});
+  ASSERT_TRUE(wide.has_value());
+  EXPECT_TRUE(wide->zero_bubble_v && wide->one_f_one_b && wide->interleaved);
+  EXPECT_FALSE(wide->dual_pipe_v);
+  const auto fixed = fix_values("schedule=dualpipe-v,virtual_stages=2", Space{});
+  ASSERT_TRUE(fixed.has_value()) << base::to_string(fixed.error());
+  EXPECT_TRUE(fixed->dual_pipe_v);
+  EXPECT_FALSE(fixed->zero_bubble_v || fixed->one_f_one_b || fixed->interleaved);
+  EXPECT_FALSE(fix_values("schedule=zb-v,virtual_stages=3", Space{}).has_value());
+}
+
 TEST(SpaceText, SeveralVirtualStagesAreInterleaved) {
   const auto four = fix_values("virtual_stages=4", Space{});
   ASSERT_TRUE(four.has_value());

@@ -36,9 +36,10 @@ class ScheduledStep {
     for (int r = 0; r < o.ranks; ++r) {
       plan::RankClass& k = maker.program.classes[static_cast<std::size_t>(r)];
       k.first_layer = r;
-      k.end_layer = stages() - o.ranks + r + 1;
+      k.end_layer = plan::stage_of(o.schedule, r, o.chunks - 1, o.ranks) + 1;
       std::vector<plan::StagePasses> passes;
-      for (int s = r; s < stages(); s += o.ranks) {
+      for (int v = 0; v < o.chunks; ++v) {
+        const int s = plan::stage_of(o.schedule, r, v, o.ranks);
         k.chunks.push_back({s, s + 1});
         passes.push_back(
             {.forward = {call("forward", forward_ops(s, forward), s)},
@@ -64,37 +65,48 @@ class ScheduledStep {
   plan::PassCall call(const std::string& name, std::vector<plan::Op> ops, int s) {
     return {maker.add(name, std::move(ops)), s};
   }
+  [[nodiscard]] int rank_of(int s) const { return plan::rank_of(o_.schedule, s, o_.ranks); }
   // distance of the rank of stage s + 1
-  [[nodiscard]] int next(int s) const { return (s + 1) % o_.ranks - s % o_.ranks; }
+  [[nodiscard]] int next(int s) const { return rank_of(s + 1) - rank_of(s); }
+  // whether a message goes from stage s to stage s + 1
+  [[nodiscard]] bool sends(int s) const { return s >= 0 && s + 1 < stages() && next(s) != 0; }
+  [[nodiscard]] plan::Stream stream(int s, plan::Stream first, plan::Stream second) const {
+    return plan::is_v_shaped(o_.schedule) && s >= o_.ranks ? second : first;
+  }
 
   std::vector<plan::Op> forward_ops(int s, plan::Op op) {
+    using enum plan::Stream;
     std::vector<plan::Op> ops;
     if (s > 0) {
-      ops.push_back(
-          maker.exchange("receive", plan::Stream::kForwardReceive, {{false, -next(s - 1), x_}}));
+      if (sends(s - 1))
+        ops.push_back(maker.exchange("receive", stream(s, kForwardReceive, kSecondForwardReceive),
+                                     {{false, -next(s - 1), x_}}));
       op = freeing(reading(op, {x_}), {x_});
     }
-    if (o_.schedule == plan::Schedule::kZeroBubbleH1) op = writing(op, {kept_});
+    if (plan::splits_backward(o_.schedule)) op = writing(op, {kept_});
     if (s + 1 < stages()) op = writing(op, {at(x_, 1)});
     ops.push_back(op);
-    if (s + 1 < stages())
-      ops.push_back(
-          freeing(maker.exchange("send", plan::Stream::kForwardSend, {{true, next(s), at(x_, 1)}}),
-                  {at(x_, 1)}));
+    if (sends(s))
+      ops.push_back(freeing(maker.exchange("send", stream(s, kForwardSend, kSecondForwardSend),
+                                           {{true, next(s), at(x_, 1)}}),
+                            {at(x_, 1)}));
     return ops;
   }
   std::vector<plan::Op> backward_ops(int s, plan::Op op) {
+    using enum plan::Stream;
     std::vector<plan::Op> ops;
     if (s + 1 < stages()) {
-      ops.push_back(maker.exchange("receive", plan::Stream::kBackwardReceive,
-                                   {{false, next(s), at(dx_, 1)}}));
+      if (sends(s))
+        ops.push_back(maker.exchange("receive", stream(s, kBackwardReceive, kSecondBackwardReceive),
+                                     {{false, next(s), at(dx_, 1)}}));
       op = freeing(reading(op, {at(dx_, 1)}), {at(dx_, 1)});
     }
     if (s > 0) op = writing(op, {dx_});
     ops.push_back(op);
-    if (s > 0)
-      ops.push_back(freeing(
-          maker.exchange("send", plan::Stream::kBackwardSend, {{true, -next(s - 1), dx_}}), {dx_}));
+    if (sends(s - 1))
+      ops.push_back(freeing(maker.exchange("send", stream(s, kBackwardSend, kSecondBackwardSend),
+                                           {{true, -next(s - 1), dx_}}),
+                            {dx_}));
     return ops;
   }
 

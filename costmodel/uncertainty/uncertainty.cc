@@ -22,8 +22,8 @@ using model::Spread;
 
 // Assumed where a profile says nothing (docs/models/uncertainty.md has the sources).
 constexpr double kMeasuredTransfers = 0.05;
-constexpr double kOtherDevice = 0.08, kTwiceTheRanks = 0.02, kExperts = 0.15, kScans = 0.15,
-                 kTensorOverHosts = 0.1, kContext = 0.08, kFormats = 0.08;
+constexpr double kOtherDevice = 0.08, kStandIn = 0.33, kTwiceTheRanks = 0.02, kExperts = 0.15,
+                 kScans = 0.15, kTensorOverHosts = 0.1, kContext = 0.08, kFormats = 0.08;
 
 /// Of the measured operators: mean half-distance from 10th to 90th percentile, of a sample and of
 /// the median.
@@ -89,6 +89,14 @@ bool recurrent(const model::BlockShape& block) {
   return block.mixer == kMamba2 || block.mixer == kDeltaNet || block.mixer == kLightning;
 }
 
+/// Whether a device takes the surface of another (profiles.h, rule 1).
+bool stands_in(const model::Profile& profile) {
+  const auto of_another = [](const model::Profile& p) {
+    return p.device.empty() && p.kinds.empty() && !p.surfaces.empty();
+  };
+  return of_another(profile) || std::ranges::any_of(profile.kinds, of_another);
+}
+
 /// What the published steps behind a spread lacked and this one has.
 void add_beyond(const CostModel& cost, const model::Profile& profile, const plan::Plan& plan,
                 Uncertainty& u) {
@@ -104,6 +112,7 @@ void add_beyond(const CostModel& cost, const model::Profile& profile, const plan
   else if (ranks > real(profile.held_ranks))
     add(kTwiceTheRanks * std::log2(ranks / real(profile.held_ranks)),
         fmt::format("more than {} devices", profile.held_ranks));
+  if (stands_in(profile)) add(kStandIn, "devices of its kind");
   if (any_block(cost.model(), [](const model::BlockShape& b) { return b.experts > 0; }))
     add(kExperts, "mixtures of experts");
   if (any_block(cost.model(), recurrent)) add(kScans, "scans");

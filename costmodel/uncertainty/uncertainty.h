@@ -55,9 +55,9 @@ struct Uncertainty {
 /// the residual of its surface, and where it has none of them what is assumed of datasheet prices.
 ///
 /// A spread that errors on published steps gave says nothing of what those steps lacked: another
-/// device (0.08), more devices (0.02 each time twice as many), mixtures of experts (0.15), scans
-/// (0.15), tensor groups over hosts (0.1), context parallelism (0.08), products below bf16 (0.08).
-/// Assumed, and added in squares.
+/// device (0.08), one that takes the surface of another (0.33), more devices (0.02 each time twice
+/// as many), mixtures of experts (0.15), scans (0.15), tensor groups over hosts (0.1), context
+/// parallelism (0.08), products below bf16 (0.08). Assumed, and added in squares.
 Uncertainty uncertainty_of(const CostModel& cost, const plan::Plan& plan);
 
 /// @pre count even and > 0. The same spread scaled by c: every ln of a factor times c.

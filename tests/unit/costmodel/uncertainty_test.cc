@@ -214,6 +214,9 @@ TEST(Uncertainty, GrowsWithWhatNoPublishedStepHad) {
                    0.08);
   p.held_ranks = 0;
   EXPECT_DOUBLE_EQ(beyond(any_plan(32)), 0.08);
+  p.device.clear();  // of another device
+  p.surfaces.emplace_back();
+  EXPECT_DOUBLE_EQ(beyond(any_plan(32)), std::sqrt(0.08 * 0.08 + 0.33 * 0.33));
   p.spread.reset();  // what it has is not from steps
   EXPECT_EQ(beyond(over_hosts), 0);
 }

@@ -125,6 +125,56 @@ TEST(Mi300x, JoinsEveryTwoByOneLink) {
   EXPECT_EQ(capacity(t, "xgmi"), 64'000'000'000);
 }
 
+// What exports cut: links, or products.
+TEST(HgxH800, IsAnH100WithEightOfEighteenLinks) {
+  const Topology h100 = expect_ok(catalog_topology("dgx-h100")),
+                 h800 = expect_ok(catalog_topology("hgx-h800")),
+                 h20 = expect_ok(catalog_topology("hgx-h20")),
+                 a800 = expect_ok(catalog_topology("dgx-a800"));
+  EXPECT_EQ(capacity(h800, "nvlink"), 200'000'000'000);
+  EXPECT_EQ(capacity(a800, "nvlink"), 200'000'000'000);
+  EXPECT_EQ(capacity(h20, "nvlink"), capacity(h100, "nvlink"));
+  EXPECT_EQ(h800.device_model(0).peak_bf16, h100.device_model(0).peak_bf16);
+  EXPECT_EQ(h20.device_model(0).peak_bf16, 148_TFLOPS);
+  EXPECT_EQ(h800.links().size(), h100.links().size());
+}
+
+// 24 ports of 25 GB/s: three to each of seven neighbours, three out.
+TEST(Gaudi3, HasTwentyFourPorts) {
+  const Topology t = expect_ok(catalog_topology("gaudi-3", 2));
+  std::map<VertexId, int64_t> out;
+  for (const Link& link : t.links()) {
+    if (link.kind == "roce" && t.vertex(link.from).kind == VertexKind::kDevice)
+      out[link.from] += link.bytes_per_second;
+  }
+  ASSERT_EQ(out.size(), 16u);
+  for (const auto& [device, rate] : out) EXPECT_EQ(rate, 600'000'000'000);
+  EXPECT_EQ(describe(t, 0, 9), "0/gpu[0] > 0/nic[0] > core > 1/nic[1] > 1/gpu[1]");
+}
+
+// Chips forward: (0, 0) to (1, 1) and to (3, 0) of the torus.
+TEST(Trn2, IsATorusOfFourByFour) {
+  const Topology t = expect_ok(catalog_topology("trn2"));
+  EXPECT_EQ(t.device_count(), 16u);
+  EXPECT_EQ(t.route(0, 5).size(), 4u);
+  EXPECT_EQ(t.route(0, 12).size(), 3u);
+  EXPECT_EQ(bottleneck_of(t, t.route(0, 12)), 160'000'000'000);
+}
+
+// All links of a chip leave it; each neighbour takes one.
+TEST(Tpu, ChipsAreRoutersOfATorus) {
+  for (const auto& [name, chips, links] :
+       {std::tuple("tpu-v5p-8x8x8", 512u, 6), std::tuple("tpu-v6e-16x16", 256u, 4)}) {
+    const Topology t = expect_ok(catalog_topology(name));
+    EXPECT_EQ(t.device_count(), chips);
+    EXPECT_EQ(t.devices_per_host(), 1u);
+    EXPECT_EQ(bottleneck_of(t, t.route(0, 1)), 100'000'000'000);
+    const VertexId port = t.link(t.route(0, 1).front()).to;
+    EXPECT_EQ(t.link(t.route(0, 1).front()).bytes_per_second, links * 100'000'000'000);
+    EXPECT_EQ(t.vertex(port).kind, VertexKind::kNic);
+  }
+}
+
 TEST(Nvl72, IsOneNvlinkDomainOfARack) {
   for (const char* name : {"gb200-nvl72", "gb300-nvl72"}) {
     const Topology t = expect_ok(catalog_topology(name, 2));
@@ -198,12 +248,14 @@ TEST(Catalog, ListsEveryEntryWithItsSource) {
   const std::vector<CatalogEntry> entries = list_catalog();
   std::vector<std::string> names;
   for (const CatalogEntry& e : entries) names.push_back(e.name);
-  EXPECT_THAT(names, ElementsAre("a100-leaf-spine-4to1", "dgx-1-v100", "dgx-2-v100", "dgx-a100",
-                                 "dgx-a100-40g", "dgx-b200", "dgx-b300", "dgx-h100", "dgx-h200",
-                                 "gb200-nvl72", "gb200-nvl72-64", "gb300-nvl72", "gb300-nvl72-64",
-                                 "grand-teton-h100", "h100-dragonfly", "h100-fat-tree",
-                                 "h100-rail-optimised", "h100-torus-4x4x4", "local", "mi300x",
-                                 "mixed-h100-a100", "rtx-titan-pcie"));
+  EXPECT_THAT(
+      names, ElementsAre("a100-leaf-spine-4to1", "dgx-1-v100", "dgx-2-v100", "dgx-a100",
+                         "dgx-a100-40g", "dgx-a800", "dgx-b200", "dgx-b300", "dgx-h100", "dgx-h200",
+                         "gaudi-3", "gb200-nvl72", "gb200-nvl72-64", "gb300-nvl72",
+                         "gb300-nvl72-64", "grand-teton-h100", "h100-dragonfly", "h100-fat-tree",
+                         "h100-rail-optimised", "h100-torus-4x4x4", "hgx-h20", "hgx-h800", "local",
+                         "mi300x", "mi325x", "mi355x", "mixed-h100-a100", "rtx-titan-pcie",
+                         "tpu-v5p-8x8x8", "tpu-v6e-16x16", "trn2", "vr-nvl72"));
   EXPECT_THAT(entries, Each(Field(&CatalogEntry::source, Not(""))));
   EXPECT_THAT(entries, Each(Field(&CatalogEntry::description, Not(HasSubstr("cannot be read")))));
   for (const CatalogEntry& e : entries)

@@ -22,7 +22,7 @@ def models():
 def command(program, name, config, folder):
     path = folder / f"{name}.json"
     path.write_text(json.dumps(config))
-    words = [program, "plan", "--model", path, *MACHINE, "--json"]
+    words = [program, "plan", "--model", path, *MACHINE]
     longest = config.get("max_position_embeddings", config.get("n_positions", 0))
     return words + (["--sequence-length", TOKENS] if longest > TOKENS else [])
 
@@ -34,15 +34,20 @@ def measure(arguments, name, config, folder):
     while getattr(done[-1], took) > arguments.bar and len(done) < REPEATS:
         done.append(runs.run(words, arguments.limit))
     result = {"model": name, "seconds": min(getattr(run, took) for run in done)}
-    try:
-        answer = json.loads(done[0].stdout)
-        result["ends"] = answer["status"]
-        result["step_s"] = answer.get("predicted", {}).get("step_time_s")
-    except json.JSONDecodeError:
-        refused = done[0].code == 1 and "error[E" in done[0].stderr
-        result["ends"] = "refused" if refused else f"failed: exit code {done[0].code}"
+    result["ends"] = end_of(done[0])
+    if result["ends"].startswith(("refused", "failed")):
         result["why"] = done[0].stderr.strip().splitlines()[-1:]
     return result
+
+
+def end_of(run):
+    """As --json names it, which would prove the answer a second time."""
+    said = run.stdout + run.stderr
+    if run.code == 0:
+        return "budget" if "stopped at its limit of effort" in said else "optimal"
+    if run.code == 2 and "no plan fits" in said:
+        return "infeasible"
+    return "refused" if run.code == 1 and "error[E" in said else f"failed: exit code {run.code}"
 
 
 def main(arguments):

@@ -232,8 +232,22 @@ void check_total(RowReader& r, const model::ModelSpec& m) {
             "the sizes make a model of {:.2g} parameters", total);
 }
 
+void refuse_sizes(RowReader& r, const std::string& name, std::string hint) {
+  for (const char* size :
+       {"layers", "hidden", "heads", "kv_heads", "ffn", "gated", "vocab", "experts", "top_k"}) {
+    if (!r.text(size).empty())
+      r.fault(size, kInconsistent, hint, "{} stands beside model '{}'", size, name);
+  }
+}
+
+/// Tokens of a sequence: of the row, or asked for all rows, or the model's.
+std::int64_t sequence_of(RowReader& r, const TableDefaults& defaults, std::int64_t models) {
+  return r.integer("seq", {1, 1 << 24})
+      .value_or(defaults.plan.sequence > 0 ? defaults.plan.sequence : models);
+}
+
 /// Sizes of a catalog's model stand as they are; rows say those of models without a name.
-model::ModelSpec named_model(RowReader& r, const std::string& name) {
+model::ModelSpec named_model(RowReader& r, const TableDefaults& defaults, const std::string& name) {
   model::ModelSpec m;
   auto found = model::find_model(name);
   if (!found) {
@@ -242,18 +256,20 @@ model::ModelSpec named_model(RowReader& r, const std::string& name) {
     return m;
   }
   m = *std::move(found);
-  for (const char* size :
-       {"layers", "hidden", "heads", "kv_heads", "ffn", "gated", "vocab", "experts", "top_k"}) {
-    if (!r.text(size).empty())
-      r.fault(size, kInconsistent, "name the model, or state its sizes",
-              "{} stands beside model '{}'", size, name);
-  }
-  m.max_positions = r.integer("seq", {1, 1 << 24}).value_or(m.max_positions);
+  refuse_sizes(r, name, "name the model, or state its sizes");
+  m.max_positions = sequence_of(r, defaults, m.max_positions);
   return m;
 }
 
 model::ModelSpec read_model(RowReader& r, const TableDefaults& defaults) {
-  if (const std::string name = r.text("model"); !name.empty()) return named_model(r, name);
+  if (const std::string name = r.text("model"); !name.empty())
+    return named_model(r, defaults, name);
+  if (defaults.model && defaults.model->kinds() > 1) {
+    model::ModelSpec m = *defaults.model;
+    refuse_sizes(r, m.name, "its blocks are of several kinds: no row says the sizes of each");
+    m.max_positions = sequence_of(r, defaults, m.max_positions);
+    return m;
+  }
   const auto gated = r.word("gated", kBooleans);
   const bool is_gated = gated.value_or(defaults.model ? defaults.model->gated_mlp : false);
   const bool kin = defaults.model && defaults.model->gated_mlp == is_gated;
@@ -280,10 +296,8 @@ model::ModelSpec read_model(RowReader& r, const TableDefaults& defaults) {
           .value_or(before.ffn > 0 && m.hidden == before.hidden ? before.ffn
                                                                 : default_ffn(m.hidden, is_gated));
   m.vocab = r.integer("vocab", {1, 1 << 30}).value_or(before.vocab > 0 ? before.vocab : 51200);
-  const std::int64_t usual = defaults.plan.sequence > 0 ? defaults.plan.sequence
-                             : before.max_positions > 0 ? before.max_positions
-                                                        : 2048;
-  m.max_positions = r.integer("seq", {1, 1 << 24}).value_or(usual);
+  m.max_positions =
+      sequence_of(r, defaults, before.max_positions > 0 ? before.max_positions : 2048);
   read_experts(r, m);
   if (m.hidden != before.hidden || m.heads != before.heads) {
     m.head_dim = m.hidden / m.heads;

@@ -82,6 +82,31 @@ TEST(TableRow, GroupsOfExpertsAreThoseOfTheModelUnlessTheRowSaysOtherExperts) {
   EXPECT_EQ(read("top_k", "5"), model::Routing{.sigmoid = true});
 }
 
+TEST(TableRow, ANamedModelTakesTheSequenceOfAllRows) {
+  TableDefaults defaults;
+  EXPECT_EQ(row_of("model", "gpt2", defaults).value().plan.sequence, 1024);
+  defaults.plan.sequence = 256;
+  EXPECT_EQ(row_of("model", "gpt2", defaults).value().plan.sequence, 256);
+  EXPECT_EQ(row_of("model,seq", "gpt2,512", defaults).value().plan.sequence, 512);
+}
+
+// DeepSeek-V2-Lite has a dense block in front of its mixtures.
+TEST(TableRow, AModelWithBlocksOfSeveralKindsKeepsItsSizes) {
+  TableDefaults defaults;
+  defaults.model = model::find_model("deepseek-v2-lite").value();
+  const TableRow r = row_of("tp,seq", "2,4096", defaults).value();
+  EXPECT_EQ(r.plan.sequence, 4096);
+  model::ModelSpec longer = *defaults.model;
+  longer.max_positions = 4096;
+  EXPECT_EQ(r.model.fingerprint(), longer.fingerprint());
+  for (const char* size : {"experts", "top_k", "ffn", "layers", "hidden"}) {
+    const auto refused = row_of(size, "8", defaults);
+    ASSERT_FALSE(refused.has_value()) << size;
+    EXPECT_THAT(base::to_string(refused.error()),
+                HasSubstr("stands beside model 'deepseek-v2-lite'; its blocks are of several"));
+  }
+}
+
 TEST(TableRow, DegreesGpusAndHostsFollowFromOneAnother) {
   // 12 devices
   EXPECT_EQ(row_of("layers,hidden,heads,tp,pp,dp", "8,64,8,2,3,2").value().hosts, 2);

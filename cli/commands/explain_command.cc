@@ -52,6 +52,8 @@ Result<int> run(const Options& o, const Invocation&) {
   problem.multipliers = false;  // an explanation states none
   TRY(const Scene scene, scene_of(o, plan));
   problem.space = search::usual_space(plan.sequence, scene.cost.overlaps_tensor());
+  problem.space.zero_bubble_v = plan.schedule == plan::Schedule::kZeroBubbleV;
+  problem.space.dual_pipe_v = plan.schedule == plan::Schedule::kDualPipeV;
   if (o.has("versus")) {
     TRY_VOID(read_versus(o.string("versus"), request));
     if (request.versus_plan) TRY_VOID(check_alike(plan, *request.versus_plan));

@@ -72,7 +72,7 @@ std::string search_words(const search::PlanAnswer& answer) {
 }
 
 void print_answer(const search::PlanAnswer& answer, const CostModel& cost,
-                  std::int64_t stated_bytes, const AnswerDoubt& doubt,
+                  const search::PlanRequest& request, const AnswerDoubt& doubt,
                   std::optional<double> seconds) {
   const search::Candidate& best = answer.candidates.front();
   fmt::print("{}\n{}\n", describe(best.plan, cost.topology().device_count()),
@@ -83,7 +83,7 @@ void print_answer(const search::PlanAnswer& answer, const CostModel& cost,
                                           base::grouped(real(model.trained_parameters())))
                             : "");
   fmt::print("memory: {}\n",
-             memory_text(fullest_stage(best.plan, best.report, cost, stated_bytes)));
+             memory_text(fullest_stage(best.plan, best.report, cost, request.memory_bytes)));
   fmt::print("prices: {}\n{}\n", describe_origin(cost),
              describe_band(doubt.best, best.report.step_time_ps));
   const double gap = 100 * answer.certificate.gap;
@@ -102,7 +102,7 @@ void print_answer(const search::PlanAnswer& answer, const CostModel& cost,
     fmt::print(
         "spatial-temporal: partitioned layers, in neither bound, compute {} a step at least\n",
         show_time(*partitions));
-  if (plan::is_v_shaped(best.plan.schedule))
+  if (request.space.zero_bubble_v || request.space.dual_pipe_v)
     fmt::print("stages in a V: in no bound, looked at with one strategy for all layers\n");
   print_runners_up(answer, doubt);
 }
@@ -220,7 +220,7 @@ Result<int> run(const Options& options, const Invocation&) {
     return 0;
   }
   if (!options.flag("json")) {
-    print_answer(answer, cost, request.memory_bytes, *doubt, seconds);
+    print_answer(answer, cost, request, *doubt, seconds);
     fmt::print("{}", run.text());
   }
   if (options.has("html"))

@@ -334,9 +334,12 @@ void read_strategy(RowReader& r, TableRow& row) {
   if (p.tp == 1) p.tensor_pieces = 1;
   p.folded = r.word("folded", kBooleans).value_or(p.folded) && p.tp > 1;
   p.schedule = r.word("schedule", kSchedules)
-                   .value_or(p.virtual_stages > 1 ? plan::Schedule::kInterleaved : p.schedule);
-  // which it is, with one chunk
-  if (p.schedule == plan::Schedule::kInterleaved && p.virtual_stages == 1)
+                   .value_or(p.virtual_stages > 1 && !plan::is_v_shaped(p.schedule)
+                                 ? plan::Schedule::kInterleaved
+                                 : p.schedule);
+  // which they are, with one chunk or on one rank
+  if ((p.schedule == plan::Schedule::kInterleaved && p.virtual_stages == 1) ||
+      (plan::is_v_shaped(p.schedule) && p.pp == 1))
     p.schedule = plan::Schedule::k1F1B;
   p.virtual_stages = p.chunks();
   auto precisions = model::names_up_to(model::kLastPrecision);

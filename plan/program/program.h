@@ -68,8 +68,16 @@ constexpr Stream sending_end(Stream s) {
     case Stream::kBackwardReceive: return Stream::kBackwardSend;
     case Stream::kSecondForwardReceive: return Stream::kSecondForwardSend;
     case Stream::kSecondBackwardReceive: return Stream::kSecondBackwardSend;
-    default: return s;
+    case Stream::kCompute:
+    case Stream::kTensor:
+    case Stream::kData:
+    case Stream::kForwardSend:
+    case Stream::kBackwardSend:
+    case Stream::kHost:
+    case Stream::kSecondForwardSend:
+    case Stream::kSecondBackwardSend: break;
   }
+  return s;
 }
 
 enum class BufferCategory : std::uint8_t {

@@ -18,16 +18,16 @@ constexpr std::uint64_t kTicksOfPrice = 1, kTicksOfPeak = 5, kPairsOfTick = 64, 
 /// Of the strategies of one layout those that no other beats, in every place.
 std::vector<KindOption> unbeaten_of_layouts(std::vector<KindOption> all) {
   std::vector<LayerStrategy> layouts;
-  std::vector<Taker> takers;
+  std::vector<Point> points;
   for (const KindOption& o : all) {
     const auto like = [&](const LayerStrategy& s) { return s.same_layout(o.strategy); };
     const auto known = std::ranges::find_if(layouts, like);
-    Taker& t = takers.emplace_back(Taker{as_int(known - layouts.begin()), {}});
+    Point& t = points.emplace_back(Point{as_int(known - layouts.begin()), {}});
     if (known == layouts.end()) layouts.push_back(o.strategy);
     for (const std::vector<const LayerCost*>& there : o.costs) {
       for (const LayerCost* c : there) {
         const LayerMemory m = memory_of(*c);
-        t.takes.insert(t.takes.end(),
+        t.costs.insert(t.costs.end(),
                        {steady_of(*c), c->forward_ps, c->backward_sync_ps, c->start_ps(),
                         c->update_ps - c->zero_gradient_ps, m.persistent_bytes, m.stash_bytes,
                         m.forward_bytes, m.backward_bytes, m.gathered_bytes, m.step_bytes});
@@ -35,7 +35,7 @@ std::vector<KindOption> unbeaten_of_layouts(std::vector<KindOption> all) {
     }
   }
   std::vector<KindOption> kept;
-  for (const std::size_t i : unbeaten(takers)) kept.push_back(std::move(all[i]));
+  for (const std::size_t i : unbeaten(points)) kept.push_back(std::move(all[i]));
   return kept;
 }
 

@@ -20,28 +20,28 @@ std::vector<T> unbeaten(const std::vector<T>& all, const Beats& beats) {
   return kept;
 }
 
-/// One of a class, and what it takes of every good.
-struct Taker {
-  int of_class = 0;
-  std::vector<std::int64_t> takes;
+/// One of a group, and what it costs in every respect.
+struct Point {
+  int group = 0;
+  std::vector<std::int64_t> costs;
 };
-/// Numbers of those that no other of their class beats, by taking no more of anything. Who beats
-/// another stands before it where classes are sorted by what they take, and whoever is beaten is
-/// beaten by one that is kept: each is compared with the kept ones of its class.
-inline std::vector<std::size_t> unbeaten(const std::vector<Taker>& all) {
+/// Numbers of those that no other of their group dominates, by costing no more in any respect: the
+/// groups' Pareto fronts. Who dominates another stands before it where a group is sorted by costs,
+/// and whoever is dominated is so by one of the front: each is compared with the front alone.
+inline std::vector<std::size_t> unbeaten(const std::vector<Point>& all) {
   std::vector<std::size_t> order(all.size()), kept;
   for (std::size_t i = 0; i < all.size(); ++i) order[i] = i;
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
-    const Taker &x = all[a], &y = all[b];
-    return x.of_class != y.of_class ? x.of_class < y.of_class : x.takes < y.takes;
+    const Point &x = all[a], &y = all[b];
+    return x.group != y.group ? x.group < y.group : x.costs < y.costs;
   });
-  std::size_t first_of_class = 0;  // of `kept`
+  std::size_t first_group = 0;  // of `kept`
   for (const std::size_t i : order) {
-    if (!kept.empty() && all[kept.back()].of_class != all[i].of_class) first_of_class = kept.size();
+    if (!kept.empty() && all[kept.back()].group != all[i].group) first_group = kept.size();
     const auto beats = [&](std::size_t j) {
-      return std::ranges::equal(all[j].takes, all[i].takes, std::ranges::less_equal{});
+      return std::ranges::equal(all[j].costs, all[i].costs, std::ranges::less_equal{});
     };
-    if (std::ranges::none_of(std::span(kept).subspan(first_of_class), beats)) kept.push_back(i);
+    if (std::ranges::none_of(std::span(kept).subspan(first_group), beats)) kept.push_back(i);
   }
   std::ranges::sort(kept);
   return kept;

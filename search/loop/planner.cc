@@ -112,17 +112,30 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
   return {};
 }
 
-/// Schedules of which the programs know nothing, and no other: their uniform plans, by expected
-/// time. Nothing is proved of them.
+/// Zero bubbles, of which the programs know nothing (a V) or nothing of several kinds of block, and
+/// no other schedule: their uniform plans, by expected time. Nothing is proved of them.
 void take_uniform_plans(StageModel& stages, const PlanRequest& request, LoopResult& loops) {
   const Space& s = request.space;
-  if (s.gpipe || s.one_f_one_b || s.interleaved || s.zero_bubble || !loops.finalists.empty())
-    return;
+  if (s.gpipe || s.one_f_one_b || s.interleaved || !loops.finalists.empty()) return;
   const Contest contest(stages.costs().cost(), request.known.step_ps);
   loops.finalists = uniform_plans(stages, request, contest);
   std::ranges::stable_sort(loops.finalists, {}, &Finalist::expected_ps);
   if (loops.finalists.size() > as_index(request.top)) loops.finalists.resize(as_index(request.top));
-  loops.bound_ps = 0;
+  if (!loops.finalists.empty()) {
+    loops.bound_ps = loops.multiplier_bound_ps = 0;
+    return;
+  }
+  const bool pairs = stages.costs().cost().model().encoder_decoder();
+  for (const auto& [allowed, schedule] : {std::pair(s.zero_bubble_v, plan::Schedule::kZeroBubbleV),
+                                          {s.dual_pipe_v, plan::Schedule::kDualPipeV}}) {
+    if (allowed)
+      loops.pruned.insert(loops.pruned.begin(),
+                          {std::string(plan::to_string(schedule)),
+                           pairs ? "not of an encoder and a decoder"
+                                 : "no plan with one strategy for all layers, and two stages on "
+                                   "each of several ranks, divides them and fits",
+                           Reason::kUnsupported});
+  }
 }
 
 /// In the order of devices that ranks count.
@@ -144,7 +157,7 @@ base::Result<PlanAnswer> find_in_order(const costmodel::CostModel& cost,
   answer.certificate.memory_limit_bytes = limit.same() ? limit.least() : 0;
   answer.certificate.cost_model_fingerprint = cost.fingerprint();
   answer.certificate.multiplier_bound_ps = loops.multiplier_bound_ps;
-  if (request.multipliers) {
+  if (request.multipliers && (loops.finalists.empty() || loops.bound_ps > 0)) {
     answer.certificate.proofs = {
         {request.space, std::move(loops.multipliers), stages.frame({}).device_order}};
     Space& proved = answer.certificate.proofs.front().space;

@@ -162,6 +162,8 @@ class Grid {
   struct Layers {
     std::vector<std::int64_t> kind_ps;  // [kind] steady
     std::int64_t through_ps = kForbidden, update_ps = kForbidden;
+    // of a zero-bubble schedule: of any kind the least F, B and F + B - W
+    std::int64_t forward_ps = kForbidden, backward_ps = kForbidden, rest_ps = kForbidden;
     std::vector<std::int64_t> kind_bytes = {};  // [kind] persistent
     std::int64_t stash_bytes = kForbidden, backward_bytes = kForbidden;
     // between a forward, or a backward, and the pass behind it
@@ -189,6 +191,9 @@ class Grid {
       return {.kind_ps = std::move(sum.kind_ps),
               .through_ps = 0,
               .update_ps = 0,
+              .forward_ps = 0,
+              .backward_ps = 0,
+              .rest_ps = 0,
               .kind_bytes = std::vector<std::int64_t>(as_index(cost_.model().kinds()), 0),
               .stash_bytes = 0,
               .backward_bytes = 0,
@@ -223,9 +228,10 @@ class Grid {
   }
   /// A layer on some place.
   void take(const costmodel::LayerCost& c, Layers& sum) const {
-    const std::int64_t filled =
-        context_.split_backward ? std::min({c.forward_ps, c.backward_ps, c.weight_ps}) : 0;
-    sum.through_ps = std::min(sum.through_ps, steady_of(c) - filled);
+    sum.through_ps = std::min(sum.through_ps, steady_of(c));
+    sum.forward_ps = std::min(sum.forward_ps, c.forward_ps);
+    sum.backward_ps = std::min(sum.backward_ps, c.backward_ps);
+    sum.rest_ps = std::min(sum.rest_ps, c.forward_ps + c.backward_ps - c.weight_ps);
     sum.stash_bytes = std::min(sum.stash_bytes, c.stash_bytes);
     sum.backward_bytes = std::min(sum.backward_bytes, c.backward.peak_bytes);
     sum.update_ps = std::min(sum.update_ps, c.update_ps);
@@ -251,12 +257,18 @@ class Grid {
                               (order.head_is_first() ? elsewhere : in_head);
     return first <= l.first_limit_bytes && last <= l.last_limit_bytes;
   }
+  /// Of a layer, there and back.
+  static std::int64_t way_ps(const Layers& l, const Order& order, int p, std::int64_t m) {
+    if (order.head_is_first()) return 0;
+    if (!plan::splits_backward(order.schedule)) return l.through_ps;
+    return m < p ? l.forward_ps : std::max({l.forward_ps, l.backward_ps, l.rest_ps});
+  }
   /// The header's bound; kForbidden: it does not fit.
   [[nodiscard]] std::int64_t least_ps(const Layers& l, const Order& order, int p,
                                       std::int64_t m) const {
     if (!may_fit(l, order)) return kForbidden;
     const std::int64_t passes = m * order.virtual_stages,
-                       chunk = layers() / (p * order.virtual_stages) * l.through_ps;
+                       chunk = layers() / (p * order.virtual_stages) * way_ps(l, order, p, m);
     const std::int64_t once = layers() / p * l.update_ps + passes * l.after_forward_ps +
                               (passes - 1) * l.after_backward_ps;
     const int head = order.head_is_first() ? 0 : p - 1;
@@ -264,8 +276,7 @@ class Grid {
     for (const Load& load : order.loads) {
       const std::int64_t ends =
           (load.rank == 0 ? l.embedding_ps : 0) + (load.rank == head ? l.head_ps : 0);
-      slowest = std::max(slowest, m * (sum_of(load, l.kind_ps) + ends) +
-                                      (order.head_is_first() ? 0 : load.rank * chunk));
+      slowest = std::max(slowest, m * (sum_of(load, l.kind_ps) + ends) + load.rank * chunk);
     }
     return slowest + once;
   }

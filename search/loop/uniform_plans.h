@@ -11,10 +11,11 @@
 /// Where only some kinds of blocks have experts, only those split them.
 ///
 /// A plan has p ranks, v virtual stages, m micro-batches and L layers, n_rk of kind k on rank r,
-/// whose passes take N_k = F + B + W. A pass through a stage takes c = ⌊L/pv⌋ min_k N_k at
-/// least, of ZB-H1 less min(F, B, W). So a step takes at least ⌊L/p⌋ updates of a layer, what
-/// ZeRO-3 holds between the 2 m v passes of a rank (the gather of a layer, behind what a backward
-/// reduces in every micro-batch, beyond the layer that it runs beside) and, whatever r,
+/// whose passes take N_k = F + B + W. The way there and back takes c a stage at least:
+/// ⌊L/pv⌋ min_k N_k; of ZB-H1, where weights fill it, ⌊L/p⌋ max(F, B, F + B - W), each
+/// the least of any kind (⌊L/p⌋ F where m < p). So a step takes at least ⌊L/p⌋ updates of a
+/// layer, what ZeRO-3 holds between the 2 m v passes of a rank (the gather of a layer, behind what
+/// a backward reduces in every micro-batch, beyond the layer that it runs beside) and, whatever r,
 ///
 ///     m (Σ_k n_rk N_k + embedding where r = 0 + head where r = p - 1) + r c
 ///

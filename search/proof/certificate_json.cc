@@ -74,7 +74,8 @@ constexpr std::size_t fields_of(const Space& space) {
                                 f42, f43, f44, f45, f46, f47] = space;
   return 47;
 }
-// and fix_operators, single_stage, folding, unfolded, spatial_temporal, zero_bubble_v, dual_pipe_v
+// and fix_operators, single_stage, folding, unfolded, spatial_temporal; no proof speaks of
+// zero_bubble_v and dual_pipe_v
 static_assert(fields_of(Space{}) == kFlags.size() + kDegrees.size() + kCounts.size() + 7);
 
 Json space_json(const Space& space) {
@@ -84,8 +85,6 @@ Json space_json(const Space& space) {
   if (!space.folding) json["folding"] = false;
   if (!space.unfolded) json["unfolded"] = false;
   if (space.spatial_temporal) json["spatial_temporal"] = true;
-  if (space.zero_bubble_v) json["zb-v"] = true;
-  if (space.dual_pipe_v) json["dualpipe-v"] = true;
   for (const auto& f : kDegrees) {
     if (space.*f.field) json[f.name] = *(space.*f.field);
   }
@@ -105,8 +104,6 @@ Space read_space(const base::Node& node, base::ErrorSink& sink) {
   space.folding = r.optional_bool("folding").value_or(true);
   space.unfolded = r.optional_bool("unfolded").value_or(true);
   space.spatial_temporal = r.optional_bool("spatial_temporal").value_or(false);
-  space.zero_bubble_v = r.optional_bool("zb-v").value_or(false);
-  space.dual_pipe_v = r.optional_bool("dualpipe-v").value_or(false);
   for (const auto& f : kDegrees) {
     if (const auto value = r.optional_int(f.name, {1, plan::kMaxWorldSize}))
       space.*f.field = as_int(*value);

@@ -203,7 +203,9 @@ constexpr std::array kKeys{
     Key{{"schedule", "1f1b, gpipe, interleaved, zb-h1, zb-v, dualpipe-v", "pipeline schedule"},
         [](std::string_view, std::string_view v, Space& s) { return fix_schedule(v, s); }},
     Key{{"virtual_stages", "1, 2, ...",
-         "of a pipeline rank; from 2 on the schedule is interleaved"},
+         "of a pipeline rank; from 2 on the schedule is interleaved, or with 2 one in a V that is "
+         "looked "
+         "at"},
         fix_degree<&Space::fix_virtual_stages>},
 };
 
@@ -219,7 +221,14 @@ base::Result<void> settle_virtual_stages(bool schedule_is_fixed, Space& space) {
         fmt::format("virtual_stages={} beside this schedule", *space.fix_virtual_stages),
         "schedule=interleaved has more than one virtual stage on a rank, zb-v and dualpipe-v two"));
   }
-  if (several) return fix_schedule("interleaved", space);
+  if (several) {
+    const Space before = space;
+    TRY_VOID(fix_schedule("interleaved", space));
+    space.zero_bubble_v = before.zero_bubble_v && *space.fix_virtual_stages == 2;
+    space.dual_pipe_v = before.dual_pipe_v && *space.fix_virtual_stages == 2;
+    return {};
+  }
+  space.zero_bubble_v = space.dual_pipe_v = false;
   space.interleaved = false;
   return {};
 }

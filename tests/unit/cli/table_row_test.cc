@@ -82,6 +82,19 @@ TEST(TableRow, GroupsOfExpertsAreThoseOfTheModelUnlessTheRowSaysOtherExperts) {
   EXPECT_EQ(read("top_k", "5"), model::Routing{.sigmoid = true});
 }
 
+TEST(TableRow, AScheduleOfAllRowsStaysWhereARowHasItsStages) {
+  TableDefaults defaults;
+  defaults.plan.schedule = plan::Schedule::kZeroBubbleV;
+  const auto schedule = [&](const char* pp) {
+    return row_of("model,pp,virtual_stages", fmt::format("gpt2,{}", pp), defaults)
+        .value()
+        .plan.schedule;
+  };
+  EXPECT_EQ(schedule("2,2"), plan::Schedule::kZeroBubbleV);
+  EXPECT_EQ(schedule("2,"), plan::Schedule::kZeroBubbleV);
+  EXPECT_EQ(schedule("1,"), plan::Schedule::k1F1B);
+}
+
 TEST(TableRow, ANamedModelTakesTheSequenceOfAllRows) {
   TableDefaults defaults;
   EXPECT_EQ(row_of("model", "gpt2", defaults).value().plan.sequence, 1024);

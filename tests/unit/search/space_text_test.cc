@@ -75,6 +75,9 @@ TEST(SpaceText, SchedulesInAVAreOnlyLookedAtWhenNamed) {
   EXPECT_TRUE(fixed->dual_pipe_v);
   EXPECT_FALSE(fixed->zero_bubble_v || fixed->one_f_one_b || fixed->interleaved);
   EXPECT_FALSE(fix_values("schedule=zb-v,virtual_stages=3", Space{}).has_value());
+  const auto two = fix_values("virtual_stages=2", *wide);
+  EXPECT_TRUE(two->zero_bubble_v && two->interleaved);
+  EXPECT_FALSE(fix_values("virtual_stages=3", *wide)->zero_bubble_v);
 }
 
 TEST(SpaceText, SeveralVirtualStagesAreInterleaved) {

@@ -40,7 +40,10 @@ class ScheduledStep {
       std::vector<plan::StagePasses> passes;
       for (int v = 0; v < o.chunks; ++v) {
         const int s = plan::stage_of(o.schedule, r, v, o.ranks);
-        k.chunks.push_back({s, s + 1});
+        if (!k.chunks.empty() && k.chunks.back().end == s)
+          k.chunks.back().end = s + 1;
+        else
+          k.chunks.push_back({s, s + 1});
         passes.push_back(
             {.forward = {call("forward", forward_ops(s, forward), s)},
              .backward = {call("backward", backward_ops(s, backward), s)},

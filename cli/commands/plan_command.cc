@@ -118,13 +118,14 @@ Result<void> write_page(const std::string& file, const search::PlanAnswer& answe
   const search::Certificate& c = answer.certificate;
   Json data = html_data(best, cost, report,
                         fullest_stage(best, report, cost, stated_bytes).limit_bytes, words);
+  const std::string proved = c.bound_ps == 0
+                                 ? "nothing is proved of others"
+                                 : fmt::format("it proves that none is below {} (gap {:.2f} %)",
+                                               show_time(c.bound_ps), 100 * c.gap);
   data["proof"] = fmt::format(
-      "The search solved or ruled out {} problems. By closed form this plan takes {}, and it "
-      "proves "
-      "that none is below {} (gap {:.2f} %); the step time above is simulated. Expected: by closed "
-      "form pass by pass, not simulated.",
-      base::grouped(real(answer.problems)), show_time(c.cost_ps), show_time(c.bound_ps),
-      100 * c.gap);
+      "The search solved or ruled out {} problems. By closed form this plan takes {}, and {}; the "
+      "step time above is simulated. Expected: by closed form pass by pass, not simulated.",
+      base::grouped(real(answer.problems)), show_time(c.cost_ps), proved);
   data["others"] = Json::array();
   const auto add = [&](std::int64_t ps, const std::string& known, const Plan& plan) {
     data["others"].push_back(

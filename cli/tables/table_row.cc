@@ -79,13 +79,6 @@ constexpr base::IntRange kSize{1, 1 << 20};
 constexpr base::IntRange kDegree{1, plan::kMaxWorldSize};
 constexpr std::array<base::Named<bool>, 6> kBooleans{
     {{"yes", true}, {"no", false}, {"true", true}, {"false", false}, {"1", true}, {"0", false}}};
-constexpr std::array<base::Named<plan::Schedule>, 6> kSchedules{
-    {{"1f1b", plan::Schedule::k1F1B},
-     {"gpipe", plan::Schedule::kGPipe},
-     {"interleaved", plan::Schedule::kInterleaved},
-     {"zb-h1", plan::Schedule::kZeroBubbleH1},
-     {"zb-v", plan::Schedule::kZeroBubbleV},
-     {"dualpipe-v", plan::Schedule::kDualPipeV}}};
 /// fp16 has bf16's bytes and peak; the check of a scaled loss costs a pass over the gradients that
 /// nothing here prices.
 constexpr std::string_view kFloat16 = "fp16";
@@ -333,7 +326,7 @@ void read_strategy(RowReader& r, TableRow& row) {
       r.word("sequence_parallel", kBooleans).value_or(p.sequence_parallel) && p.tp > 1;
   if (p.tp == 1) p.tensor_pieces = 1;
   p.folded = r.word("folded", kBooleans).value_or(p.folded) && p.tp > 1;
-  p.schedule = r.word("schedule", kSchedules)
+  p.schedule = r.word("schedule", model::names_up_to(plan::kLastSchedule))
                    .value_or(p.virtual_stages > 1 && !plan::is_v_shaped(p.schedule)
                                  ? plan::Schedule::kInterleaved
                                  : p.schedule);

@@ -91,7 +91,7 @@ class PlanPricer {
                 .micro_batch_sequences = plan.micro_batch_sequences(),
                 .micro_batches = plan.micro_batches,
                 .global_batch = plan.global_batch,
-                .stages = plan.rank_of(as_int(plan.stages.size()) - 1) + 1,
+                .stages = plan.head_rank() + 1,
                 .prefetch_depth = plan.prefetch_depth,
                 .split_backward = plan::splits_backward(plan.schedule)};
     const model::ModelSpec& model = cost_.model();
@@ -425,7 +425,7 @@ class PlanPricer {
       pass_ps += t.forward_ps + t.backward_ps + t.weight_ps;
       sync_ps += t.backward_sync_ps - t.backward_ps + t.weight_sync_ps - t.weight_ps;
     }
-    if (r == plan_.rank_of(stages() - 1)) {
+    if (r == plan_.head_rank()) {
       state(head(), 1, first, m, once);
       loss(first, m);
     }

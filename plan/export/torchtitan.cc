@@ -171,8 +171,8 @@ std::string modules_text(const Plan& plan) {
 }
 
 void write_pipeline(TomlText& out, const Plan& plan) {
-  constexpr base::EnumNames<Schedule::kDualPipeV> kSchedules("GPipe", "1F1B", "Interleaved1F1B", "",
-                                                             "ZBVZeroBubble", "DualPipeV");
+  constexpr base::EnumNames<kLastSchedule> kSchedules("GPipe", "1F1B", "Interleaved1F1B", "",
+                                                      "ZBVZeroBubble", "DualPipeV");
   out.number("pipeline_parallel_degree", plan.pipeline_degree());
   if (plan.pipeline_degree() == 1) return;
   out.string("pipeline_parallel_schedule", kSchedules[plan.schedule]);

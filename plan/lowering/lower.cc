@@ -61,7 +61,7 @@ class Assembler {
     c.micro_batch_sequences = plan.micro_batch_sequences();
     c.micro_batches = plan.micro_batches;
     c.global_batch = plan.global_batch;
-    c.stages = plan.rank_of(as_int(plan.stages.size()) - 1) + 1;
+    c.stages = plan.head_rank() + 1;
     c.prefetch_depth = plan.prefetch_depth;
     c.split_backward = splits_backward(plan.schedule);
     return c;
@@ -328,7 +328,7 @@ class Assembler {
     if (c.stage == 0) state(embedding(), 0);
     for (int v = 0; v < plan_.virtual_stages; ++v)
       for (const Block& b : blocks(plan_.stage_of(c.stage, v))) state(templates(b), b.layer);
-    if (c.stage == plan_.rank_of(as_int(blocks_.size()) - 1)) {
+    if (c.stage == plan_.head_rank()) {
       state(head(), c.end_layer);
       zero.push_back({zero_loss(), c.end_layer});
       c.persistent.push_back({loss_buffer(b_).buffer, 0});

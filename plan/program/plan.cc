@@ -12,8 +12,8 @@
 namespace orrery::plan {
 
 std::string_view to_string(Schedule s) {
-  return base::EnumNames<Schedule::kDualPipeV>("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v",
-                                               "dualpipe-v")[s];
+  return base::EnumNames<kLastSchedule>("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v",
+                                        "dualpipe-v")[s];
 }
 
 int stage_of(Schedule s, int rank, int chunk, int ranks) {

@@ -32,6 +32,7 @@ enum class Schedule : std::uint8_t {
   kZeroBubbleV,
   kDualPipeV
 };
+inline constexpr Schedule kLastSchedule = Schedule::kDualPipeV;
 /// Two stages a rank, placed as a V: rank r of p runs stages r and 2p - 1 - r, so that the last
 /// stage is beside the first.
 constexpr bool is_v_shaped(Schedule s) {
@@ -183,6 +184,8 @@ struct Plan {
   [[nodiscard]] int rank_of(int stage) const {
     return plan::rank_of(schedule, stage, pipeline_degree());
   }
+  /// The pipeline rank of the last stage: the last, or in a V the first.
+  [[nodiscard]] int head_rank() const { return rank_of(as_int(stages.size()) - 1); }
   /// Whether the stages on both sides of a boundary, stage - 1 and stage, are one rank's.
   [[nodiscard]] bool turns_at(int stage) const {
     return is_v_shaped(schedule) && stage == pipeline_degree();

@@ -196,7 +196,7 @@ base::Result<Plan> read_plan(const base::Node& root) {
   p.sequence = r.required_int("sequence", {1, kLarge});
   p.global_batch = r.required_int("global_batch", {1, kLarge});
   p.micro_batches = r.required_int("micro_batches", {1, kLarge});
-  p.schedule = r.required_enum("schedule", names_up_to(Schedule::kDualPipeV));
+  p.schedule = r.required_enum("schedule", names_up_to(kLastSchedule));
   p.virtual_stages = as_int(r.optional_int("virtual_stages", {1, kMaxWorldSize}).value_or(1));
   p.prefetch_depth = as_int(r.required_int("prefetch_depth", {0, 1024}));
   if (const auto adapter = r.optional_object("adapter")) p.adapter = read_adapter(*adapter, sink);

@@ -70,10 +70,6 @@ Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& 
   return faults;
 }
 
-}  // namespace
-
-namespace {
-
 /// Of a V. Rank 0, which has embedding and head, gets one more last; the arm that holds fewer
 /// stashes, the second, is the longer.
 std::vector<int> v_stage_layers(std::int64_t layers, int pp) {

@@ -137,7 +137,7 @@ ProblemMultipliers read_multipliers(const base::Node& node, base::ErrorSink& sin
   p.stages = as_int(r.required_int("stages", degree));
   p.virtual_stages = as_int(r.required_int("virtual_stages", degree));
   p.micro_batches = r.required_int("micro_batches", {1, kLargest});
-  p.schedule = r.required_enum("schedule", model::names_up_to(plan::Schedule::kDualPipeV));
+  p.schedule = r.required_enum("schedule", model::names_up_to(plan::kLastSchedule));
   base::Reader v(r.required_object("vocabulary"), "vocabulary", sink);
   p.vocabulary.tp = as_int(v.required_int("tp", degree));
   p.vocabulary.dp = as_int(v.required_int("dp", degree));

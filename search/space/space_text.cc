@@ -203,9 +203,7 @@ constexpr std::array kKeys{
     Key{{"schedule", "1f1b, gpipe, interleaved, zb-h1, zb-v, dualpipe-v", "pipeline schedule"},
         [](std::string_view, std::string_view v, Space& s) { return fix_schedule(v, s); }},
     Key{{"virtual_stages", "1, 2, ...",
-         "of a pipeline rank; from 2 on the schedule is interleaved, or with 2 one in a V that is "
-         "looked "
-         "at"},
+         "of a pipeline rank: 2 and more interleaved, 2 also in a V that is looked at"},
         fix_degree<&Space::fix_virtual_stages>},
 };
 

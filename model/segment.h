@@ -19,7 +19,7 @@ namespace orrery::model {
 ///   kLoadTargets  -> targets [b,s]
 ///   kEmbedding    ids, w(table[v,h]) -> x [b,s,h]            table: rows of this vocabulary shard
 ///                 d, ids -> (dw only)
-///   kPositionAdd  x, w(position[P,h] (, type[2,h])) -> y
+///   kPositionAdd  x, w((position[P,h]) (, type[2,h] or class token[1,h])) -> y
 ///                 d -> (dw only)
 ///   kNorm         x, w(gain (, bias)) -> y, (mean,) rstd [T]
 ///                 dy, x, (mean,) rstd (, d_residual) -> dx (+ d_residual)
@@ -79,6 +79,8 @@ namespace orrery::model {
 ///   kHeadNorm     qkv (, w(q gain, k gain)) -> qkv           queries and keys normed, values kept;
 ///                 dqkv, qkv -> dqkv                          its statistics are computed anew
 ///   kAttention, with sinks:  w(sinks [n]) as well; backward kBG
+///   kAttention, in windows of side r:  w(biases [n, (2r-1)^2]) as well, added to scores by the
+///                                difference of two places in the window; backward kBG
 ///   kLatentAttention  q [b,s,nd], kv [b,s,n(d-r+v)], rotated part of keys [b,s,r]
 ///                   -> o [b,s,nv], lse [b,n,s] fp32          kv: of each head d - r numbers of its
 ///                 do, q, kv, kr, o, lse -> dq, dkv, dkr      key, then its value's v
@@ -181,7 +183,8 @@ std::string_view to_string(Phase phase);
 ///
 ///   kEmbedding                   in h, out vocabulary rows of this shard, vocab
 ///   kPositionAdd                 in h, out positions of the table, token_parts, token_stride,
-///                                token_chunks
+///                                token_chunks, kv_tokens (first tokens that take the class token's
+///                                row, no other; 0: all take the first row of types)
 ///   kNorm                        in = out h, norm, epsilon, residual, gain, norm_bias
 ///   kResidual                    in = out h (, bias)
 ///   kQkv .. kMlpOut, kLogits     in, out (, bias)
@@ -196,6 +199,10 @@ std::string_view to_string(Phase phase);
 ///   kAttentionMerge              heads, head_dim, ring_step
 ///   kLoadTokens, kLoadTargets    parts, part_stride (of the sequences), token_parts, token_stride,
 ///                                token_chunks, causal (false: masked tokens)
+///                                of an encoder-decoder: kv_tokens, those that its encoder reads of
+///                                a text before its decoder's; causal (false: these are they)
+///                                of images: in numbers of a patch, vocab classes, kv_tokens first
+///                                tokens without a patch; tokens: all numbers, or the one target
 ///   kActivation                  in f (2f when gated), out f, activation, gated
 ///   kRouter                      in h, experts, top_k, routing (, shared)
 ///   kDispatch, kCombine          in h, experts, top_k, capacity (, shared)
@@ -210,7 +217,8 @@ std::string_view to_string(Phase phase);
 ///   kScores, kSoftmax, kValues   heads, kv_heads, head_dim, kv_tokens, rotary, rope_theta, causal,
 ///                                token_bits, key_bits
 ///                                kAttention as well: rope, reach, chunked, score_cap, score_scale,
-///                                sinks, alibi (heads of all ranks, tensor_parts, part_stride)
+///                                sinks, alibi (heads of all ranks, tensor_parts, part_stride),
+///                                weights (elements of a table of biases in a window)
 ///   kHeadNorm                    heads, kv_heads, head_dim, epsilon, bias (has gains), whole
 ///   kLatentAttention             heads, head_dim, value_dim, rope_dim, parts (tensor ranks); as
 ///                                kAttention

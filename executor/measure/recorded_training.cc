@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "base/numbers.h"
 #include "base/text.h"
@@ -28,8 +29,12 @@ namespace {
 
 base::Result<void> train(Site& site, Communicator& transport, const plan::Program& program,
                          std::int64_t vocab, const OnStep& visit, const Repeats& repeats) {
-  TRY(const TokenData data, TokenData::open("", vocab, program.sequence));
-  TRY(const auto interpreter, Interpreter::create(program, transport, data, site, {}));
+  std::optional<TokenData> data;
+  if (!reads_images(program)) {
+    TRY(data, TokenData::open("", vocab, program.sequence));
+  }
+  TRY(const auto interpreter,
+      Interpreter::create(program, transport, data ? &*data : nullptr, site, {}));
   for (int step = 0; step < repeats.warm + repeats.steps; ++step) {
     TRY_VOID(site.communicator->barrier());
     const double cpu = thread_cpu_seconds();

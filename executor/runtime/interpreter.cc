@@ -22,6 +22,19 @@ bool is_masked(const plan::Program& program) {
   });
 }
 
+bool reads_images(const plan::Program& program) {
+  return std::ranges::any_of(program.segments, [](const model::SegmentShape& s) {
+    return s.kind == SegmentKind::kLoadTargets && s.in > 0;
+  });
+}
+
+namespace {
+std::int64_t targets_of(const plan::Program& program) {
+  if (reads_images(program)) return 1;  // its class
+  return targets_of_sequence(program.sequence, is_masked(program));
+}
+}  // namespace
+
 base::Result<void> check_segments(const plan::Program& program) {
   std::set<std::pair<plan::SegmentId, plan::Phase>> missing;
   for (const plan::Template& t : program.templates) {
@@ -47,7 +60,7 @@ base::Result<void> check_segments(const plan::Program& program) {
 
 base::Result<std::unique_ptr<Interpreter>> Interpreter::create(const plan::Program& program,
                                                                Communicator& communicator,
-                                                               const TokenData& data, Site& site,
+                                                               const TokenData* data, Site& site,
                                                                const RunOptions& options) {
   std::unique_ptr<Interpreter> made(new Interpreter(program, communicator, data, site, options));
   TRY_VOID(made->compile());
@@ -59,7 +72,7 @@ base::Result<std::unique_ptr<Interpreter>> Interpreter::create(const plan::Progr
 }
 
 Interpreter::Interpreter(const plan::Program& program, Communicator& communicator,
-                         const TokenData& data, Site& site, const RunOptions& options)
+                         const TokenData* data, Site& site, const RunOptions& options)
     : program_(program),
       communicator_(communicator),
       site_(site),
@@ -72,9 +85,8 @@ Interpreter::Interpreter(const plan::Program& program, Communicator& communicato
       device_memory_(site.allocator, site.device),
       marks_(site.device) {
   context_.local_rank = local_rank_;
-  context_.loss_scale = 1.0 / (real(program.global_batch) *
-                               real(targets_of_sequence(program.sequence, is_masked(program))));
-  context_.data = &data;
+  context_.loss_scale = 1.0 / (real(program.global_batch) * real(targets_of(program)));
+  context_.data = data;
   context_.seed = options.seed;
   context_.global_batch = program.global_batch;
   context_.optimizer = options.optimizer;

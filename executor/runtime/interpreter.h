@@ -35,10 +35,11 @@ class Interpreter {
  public:
   /// Unrolls the class of `communicator.rank()`, opens its channels and makes its persistent state.
   /// Of `options` seed and optimizer count. Everything else passed by reference must outlive the
-  /// interpreter. Errors: kUnsupported, kCollective.
+  /// interpreter, and `data`, which is null of a Program that reads none. Errors: kUnsupported,
+  /// kCollective.
   static base::Result<std::unique_ptr<Interpreter>> create(const plan::Program& program,
                                                            Communicator& communicator,
-                                                           const TokenData& data, Site& site,
+                                                           const TokenData* data, Site& site,
                                                            const RunOptions& options);
 
   /// One training step. Errors carry a note that names rank, layer, micro-batch and operation.
@@ -66,7 +67,7 @@ class Interpreter {
     std::int64_t vocabulary_shard = 0, first_sequence = 0, shard_begin = 0;
   };
 
-  Interpreter(const plan::Program& program, Communicator& communicator, const TokenData& data,
+  Interpreter(const plan::Program& program, Communicator& communicator, const TokenData* data,
               Site& site, const RunOptions& options);
   base::Result<void> compile();
   void place(Step& step) const;

@@ -54,6 +54,7 @@ std::string trained_on_cpus_alone(const plan::Program& program) {
   if (model::format_of(program.precision) != model::Format::kNone)
     return fmt::format("{}, whose products are emulated,", model::to_string(program.precision));
   if (program.spec.has_experts()) return "a mixture of experts";
+  if (reads_images(program)) return "a model that looks at images";
   return is_masked(program) ? "a model that predicts masked tokens" : "";
 }
 
@@ -69,6 +70,12 @@ base::Diagnostics prepare(Session& s) {
       !only.empty() && !s.site.device.is_cpu())
     return {base::make_error(ErrorCode::kUnsupported, "{} trains on CPUs alone", only)
                 .with_hint("train with --device cpu; 'orrery simulate' runs this plan anywhere")};
+  if (reads_images(s.program)) {
+    if (s.options.data.empty()) return {};
+    return {base::make_error(ErrorCode::kUnsupported, "{}: images are made up, and no file is read",
+                             s.options.data)
+                .with_hint("train without --data")};
+  }
   base::Result<TokenData> data =
       TokenData::open(s.options.data, s.program.spec.vocab, s.program.sequence);
   if (!data) return data.error();
@@ -190,7 +197,8 @@ base::Result<RunReport> train_at(Site& site, const plan::Program& program,
   }
   site.communicator->when_stuck([&site](const base::Diagnostics& why) { fail_alone(site, why); });
   base::Result<RunReport> report = guarded([&]() -> base::Result<RunReport> {
-    TRY(s.interpreter, Interpreter::create(program, *site.communicator, *s.data, site, options));
+    TRY(s.interpreter, Interpreter::create(program, *site.communicator, s.data ? &*s.data : nullptr,
+                                           site, options));
     return train(s, hooks);
   });
   site.communicator->when_stuck({});

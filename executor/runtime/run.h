@@ -19,7 +19,7 @@ struct RunOptions {
   int warmup = 0;
   std::uint64_t seed = 1;
   AdamW optimizer;
-  std::string data;              // path of nanoGPT tokens; empty: built-in text corpus
+  std::string data;              // path of nanoGPT tokens; empty: built-in text, made-up images
   std::string backend = "auto";  // auto | self | mpi | nccl | stub
   std::string device = "auto";   // auto | cpu | cuda
   bool timeline = false;         // record the spans of the last step
@@ -51,6 +51,8 @@ struct Hooks {
 base::Result<void> check_segments(const plan::Program& program);
 /// Whether tokens are hidden and predicted where they stand (executor/state/data.h).
 bool is_masked(const plan::Program& program);
+/// Whether it looks at images, which are made up (executor/state/images.h), and names their class.
+bool reads_images(const plan::Program& program);
 
 /// Runs the Program's rank of this process. All ranks first agree on the Program's fingerprint. The
 /// report is complete on rank 0. Errors: ranks ≠ world size, a segment without an implementation

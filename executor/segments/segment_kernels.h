@@ -36,7 +36,11 @@ Kernel attention, attention_split, attention_block, attention_merge;
 Kernel bias, norm_sums, norm_apply, scores, softmax, values;
 Kernel loss_max, loss_sum, loss;
 Kernel router, dispatch, expert_product, combine;
+Kernel pool;
 Kernel slice, zero_gradient, accumulate, adamw;
+
+/// Ids, pixels or targets of the rank's sequences. Errors: those of the token data.
+base::Result<void> load(const SegmentShape& s, Operands& o, const SegmentContext& context);
 
 /// gradient += factor d^T x: [out, in], [rows, out], [rows, in].
 void add_product_gradient(const SegmentShape& s, at::Tensor gradient, const at::Tensor& d,

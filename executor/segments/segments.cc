@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/numbers.h"
 #include "executor/segments/segment_kernels.h"
-#include "executor/state/data.h"
 
 namespace orrery::executor {
 
@@ -14,27 +12,6 @@ using model::SegmentKind;
 using model::SegmentShape;
 
 namespace {
-
-base::Result<void> load(const SegmentShape& s, Operands& operands, SegmentContext& context) {
-  ORRERY_CHECK(context.data != nullptr);
-  at::Tensor ids = empty({s.sequences, s.tokens}, model::DType::kInt64, at::kCPU);
-  const Batch batch{.seed = context.seed,
-                    .step = context.step,
-                    .global_batch = context.global_batch,
-                    .first_sequence = context.first_sequence,
-                    .sequences = s.sequences,
-                    .tokens = s.tokens,
-                    .token_parts = s.token_parts,
-                    .token_part = context.token_part(s),
-                    .token_chunks = s.token_chunks,
-                    .masked = !s.causal};
-  const TokenData::What what =
-      s.kind == SegmentKind::kLoadTargets ? TokenData::What::kTargets : TokenData::What::kTokens;
-  TRY_VOID(context.data->read(batch, what,
-                              {ids.mutable_data_ptr<std::int64_t>(), as_index(ids.numel())}));
-  operands.writes[0].tensor = ids.to(operands.writes[0].device);
-  return {};
-}
 
 constexpr unsigned bit(Phase phase) { return 1U << static_cast<unsigned>(phase); }
 constexpr unsigned kForward = bit(Phase::kF),
@@ -45,7 +22,7 @@ constexpr unsigned kForward = bit(Phase::kF),
 struct Segment {
   SegmentKind kind;
   unsigned phases;
-  kernels::Kernel* kernel;  // null: load()
+  kernels::Kernel* kernel;  // null: kernels::load()
 };
 constexpr Segment kSegments[] = {
     {SegmentKind::kLoadTokens, kForward, nullptr},
@@ -83,6 +60,8 @@ constexpr Segment kSegments[] = {
     {SegmentKind::kExpertIn, kEvery, kernels::expert_product},
     {SegmentKind::kExpertOut, kEvery, kernels::expert_product},
     {SegmentKind::kCombine, kNotG, kernels::combine},
+    {SegmentKind::kPatchProduct, kEvery, kernels::linear},
+    {SegmentKind::kPool, kForward | bit(Phase::kB), kernels::pool},
     {SegmentKind::kSlice, kForward, kernels::slice},
     {SegmentKind::kZeroGradient, kEvery, kernels::zero_gradient},
     {SegmentKind::kAccumulate, kEvery, kernels::accumulate},
@@ -124,7 +103,7 @@ base::Result<void> run_segment(const SegmentShape& shape, Phase phase, Operands&
                       model::to_string(shape.kind), model::to_string(phase));
   }
   kernels::Kernel* const kernel = find(shape.kind)->kernel;
-  if (kernel == nullptr) return load(shape, operands, context);
+  if (kernel == nullptr) return kernels::load(shape, operands, context);
   const bool quantised = shape.format != model::Format::kNone;
   if (quantised && kernel == kernels::linear)
     kernels::quantised_linear(shape, phase, operands, context);

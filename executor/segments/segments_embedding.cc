@@ -1,9 +1,11 @@
 #include <ATen/ops/add.h>
+#include <ATen/ops/mean.h>
 #include <ATen/ops/sum.h>
 
 #include <algorithm>
 #include <numeric>
 
+#include "base/numbers.h"
 #include "executor/segments/segment_kernels.h"
 
 namespace orrery::executor::kernels {
@@ -76,20 +78,47 @@ void position_add(const SegmentShape& s, Phase phase, Operands& o, SegmentContex
     for (std::int64_t at = 0; at < s.tokens; at += run)
       visit(at, model::position_of(first + at, s.token_chunks, chunk));
   };
+  // tables of positions, and what stands behind them: a row that is added without regard to place
+  const bool of_class = s.kv_tokens > 0;
+  const auto& tables = phase == Phase::kF ? o.weights : o.gradients;
+  const bool learned = tables.size() > 1 || !of_class;
+  const auto row = [&] { return tables.back().select(0, 0); };
   if (phase == Phase::kF) {
     at::Tensor& y = o.writes[0].make();
-    each_run([&](std::int64_t at, std::int64_t position) {
-      at::Tensor to = y.narrow(1, at, run);
-      at::add_out(to, o.reads[0].narrow(1, at, run), o.weights[0].narrow(0, position, run));
-    });
-    if (o.weights.size() > 1) y.add_(o.weights[1].select(0, 0));
+    if (learned)
+      each_run([&](std::int64_t at, std::int64_t position) {
+        at::Tensor to = y.narrow(1, at, run);
+        at::add_out(to, o.reads[0].narrow(1, at, run), tables[0].narrow(0, position, run));
+      });
+    else
+      y.copy_(o.reads[0]);
+    if (of_class)
+      y.narrow(1, 0, s.kv_tokens).add_(row());
+    else if (tables.size() > 1)
+      y.add_(row());
     return;
   }
-  const at::Tensor rows = at::sum(o.reads[0], {0});
-  each_run([&](std::int64_t at, std::int64_t position) {
-    o.gradients[0].narrow(0, position, run).add_(rows.narrow(0, at, run));
-  });
-  if (o.gradients.size() > 1) o.gradients[1].select(0, 0).add_(rows.sum(0));
+  const at::Tensor sums = at::sum(o.reads[0], {0});
+  if (learned)
+    each_run([&](std::int64_t at, std::int64_t position) {
+      tables[0].narrow(0, position, run).add_(sums.narrow(0, at, run));
+    });
+  if (of_class)
+    row().add_(sums.narrow(0, 0, s.kv_tokens).sum(0));
+  else if (tables.size() > 1)
+    row().add_(sums.sum(0));
+}
+
+/// The mean of the first tokens of a sequence.
+void pool(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
+  const auto pooled = [&s](const at::Tensor& x) { return x.narrow(1, 0, s.kv_tokens); };
+  if (phase == Phase::kF) {
+    at::Tensor y = o.writes[0].make().view({s.sequences, s.out});
+    at::mean_out(y, pooled(o.reads[0]), {1});
+    return;
+  }
+  at::Tensor& dx = o.writes[0].make().zero_();
+  pooled(dx).copy_(o.reads[0].view({s.sequences, 1, s.out})).div_(real(s.kv_tokens));
 }
 
 }  // namespace orrery::executor::kernels

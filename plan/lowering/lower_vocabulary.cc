@@ -156,6 +156,11 @@ Op load(Builder& b, const std::string& name, SegmentKind kind, const Layout& l, 
   s.part_stride = l.batch_stride();
   s.parts = l.dp;
   s.causal = !predicts_masked(b);
+  if (const ModelSpec& m = b.model(); reads_images(m)) {
+    s.in = m.patch_features;
+    s.vocab = m.vocab;
+    s.kv_tokens = m.class_token ? 1 : 0;
+  }
   b.share_tokens(s, l);
   Op op = compute(b, name, s, kF, {}, {out});
   op.stream = Stream::kHost;
@@ -218,7 +223,8 @@ LayerPair patch_embedding_pair(Builder& b, const LayerStrategy& v) {
   if (adds) sum = m.patch_norm ? b.tensor("patch sum", l, h) : out;
   pair.forward.push_back(
       with_weights(compute(b, "patches", product, kF, {pixels}, {patches}), use, weights));
-  const SegmentShape add = b.shape(kPositionAdd, l, h, m.max_positions);
+  SegmentShape add = b.shape(kPositionAdd, l, h, m.max_positions);
+  add.kv_tokens = m.class_token ? 1 : 0;
   Views rows;
   if (m.position == model::PositionKind::kLearned) rows.push_back(b.view(use, {"position.weight"}));
   if (m.class_token) rows.push_back(b.view(use, {"class.weight"}));

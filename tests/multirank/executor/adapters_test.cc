@@ -112,7 +112,7 @@ TEST(AdaptersAlone, MoveAndFrozenWeightsDoNot) {
   Site site = open_site("cpu", "self", 1).value();
   const TokenData data = TokenData::open("", program.spec.vocab, program.sequence).value();
   const auto trained =
-      Interpreter::create(program, *site.communicator, data, site, options).value();
+      Interpreter::create(program, *site.communicator, &data, site, options).value();
   std::map<std::pair<std::uint32_t, std::int64_t>, at::Tensor> before;
   const auto& states = program.classes[0].persistent;
   for (const auto& s : states)

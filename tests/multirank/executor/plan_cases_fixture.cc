@@ -353,7 +353,14 @@ model::ModelSpec model_of(const PlanCase& plan_case, const std::string& family) 
 }
 
 plan::Program lowered(const model::ModelSpec& model, plan::UniformOptions options) {
-  base::Result<plan::Program> program = plan::lower(uniform(model, options), model);
+  return lowered(model, options, [](plan::Plan&) {});
+}
+
+plan::Program lowered(const model::ModelSpec& model, plan::UniformOptions options,
+                      const std::function<void(plan::Plan&)>& change) {
+  Plan plan = uniform(model, options);
+  change(plan);
+  base::Result<plan::Program> program = plan::lower(plan, model);
   if (!program) throw std::runtime_error(base::to_string(program.error()));
   return *std::move(program);
 }

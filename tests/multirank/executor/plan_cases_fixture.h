@@ -35,6 +35,9 @@ model::ModelSpec model_of(const PlanCase& plan_case, const std::string& family);
 plan::Program lowered(const PlanCase& plan_case, const model::ModelSpec& model);
 /// A uniform plan in fp32 for the batch of train_alone(): 8 sequences of 32 tokens.
 plan::Program lowered(const model::ModelSpec& model, plan::UniformOptions options);
+/// The same, but for what `change` makes of it.
+plan::Program lowered(const model::ModelSpec& model, plan::UniformOptions options,
+                      const std::function<void(plan::Plan&)>& change);
 /// Peaks of all stages are the Program's within 5 %; returns the largest difference, as a share.
 double expect_stated_bytes(const plan::Program& program,
                            const std::vector<std::int64_t>& peak_bytes);

@@ -7,6 +7,7 @@
 #include "executor/state/allocator.h"
 #include "model/spec.h"
 #include "plan/lowering/lower.h"
+#include "tests/support/small_kinds.h"
 
 namespace orrery::executor {
 namespace {
@@ -80,6 +81,10 @@ TEST_P(Transients, AreThoseThatSizesState) {
   if (model.has_experts()) return;
   model.adapter.rank = 8;
   expect_stated(model, name);
+}
+
+TEST(TransientsOfKinds, AreThoseThatSizesState) {
+  for (const model::ModelSpec& m : {tests::small_vit()}) expect_stated(m, m.name.c_str());
 }
 
 // fp32: in bf16 oneDNN makes reordered copies that depend on the processor.

@@ -1,0 +1,157 @@
+// Models whose blocks or objectives are not those of a decoder train like one process: 30 AdamW
+// steps in fp32, losses equal to 1e-6, on two to eight ranks, over every layout that they take; and
+// they hold the bytes that their Programs state.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/json.h"
+#include "plan/check/check.h"
+#include "plan/lowering/lower.h"
+#include "plan_cases_fixture.h"
+#include "tests/support/json_file.h"
+#include "tests/support/rank_body.h"
+#include "tests/support/small_kinds.h"
+
+namespace orrery::executor::testing {
+namespace {
+
+using model::ModelSpec;
+using plan::LayerStrategy;
+using plan::Recompute;
+using plan::Schedule;
+
+struct Kind {
+  const char* name;
+  ModelSpec (*make)();
+};
+const Kind kKinds[] = {
+    {"vit", tests::small_vit},
+};
+
+struct Layout {
+  const char* name;
+  plan::UniformOptions options;
+  // of the first two blocks, where they are not as the others
+  std::optional<LayerStrategy> first = {};
+  [[nodiscard]] int ranks() const { return options.tp * options.pp * options.dp; }
+};
+
+const std::vector<Layout>& layouts() {
+  constexpr Recompute kFull = Recompute::kFull, kSelective = Recompute::kSelective,
+                      kOperator = Recompute::kOperator;
+  static const std::vector<Layout> kLayouts{
+      {"dp2", {.dp = 2, .micro_batch = 2}},
+      {"dp2_zero1_selective", {.dp = 2, .zero = 1, .recompute = kSelective, .micro_batch = 2}},
+      {"dp4_zero2", {.dp = 4, .zero = 2, .micro_batch = 1}},
+      {"dp4_zero3_recompute", {.dp = 4, .zero = 3, .recompute = kFull, .micro_batch = 1}},
+      {"dp2_operator_recompute", {.dp = 2, .recompute = kOperator, .micro_batch = 2}},
+      {"tp2", {.tp = 2, .micro_batch = 4}},
+      {"tp2_sp_selective",
+       {.tp = 2, .sequence_parallel = true, .recompute = kSelective, .micro_batch = 4}},
+      {"tp4_sp_recompute",
+       {.tp = 4, .sequence_parallel = true, .recompute = kFull, .micro_batch = 4}},
+      {"tp4", {.tp = 4, .micro_batch = 2}},
+      {"pp2", {.pp = 2, .micro_batch = 2}},
+      {"pp2_gpipe_recompute",
+       {.pp = 2, .recompute = kFull, .schedule = Schedule::kGPipe, .micro_batch = 2}},
+      {"pp4", {.pp = 4, .micro_batch = 1}},
+      {"tp2_dp2_zero3", {.tp = 2, .dp = 2, .zero = 3, .micro_batch = 2}},
+      {"tp2_sp_dp2_zero1",
+       {.tp = 2, .dp = 2, .zero = 1, .sequence_parallel = true, .micro_batch = 1}},
+      {"tp2_sp_pp2", {.tp = 2, .pp = 2, .sequence_parallel = true, .micro_batch = 2}},
+      {"pp2_dp2_zero2", {.pp = 2, .dp = 2, .zero = 2, .micro_batch = 1}},
+      {"dp4_behind_tp2_sp",
+       {.dp = 4, .micro_batch = 1},
+       LayerStrategy{.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true}},
+      {"tp2_pp2_dp2_zero3_recompute",
+       {.tp = 2, .pp = 2, .dp = 2, .zero = 3, .recompute = kFull, .micro_batch = 2}},
+      {"dp8_zero3", {.dp = 8, .zero = 3, .micro_batch = 1}},
+      {"pp2_zb_h1", {.pp = 2, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 2}},
+      {"pp2_zb_v", {.pp = 2, .schedule = Schedule::kZeroBubbleV, .micro_batch = 2}},
+      {"pp2_interleaved",
+       {.pp = 2, .schedule = Schedule::kInterleaved, .micro_batch = 2, .virtual_stages = 2}},
+  };
+  return kLayouts;
+}
+
+/// Blocks of several kinds take neither stages as a V nor split backwards (docs/limits.md).
+bool runs(const ModelSpec& m, const Layout& l) {
+  const Schedule schedule = l.options.schedule;
+  return m.runs.empty() || schedule == Schedule::k1F1B || schedule == Schedule::kGPipe;
+}
+
+plan::Program program_of(const ModelSpec& m, const Layout& l) {
+  if (!l.first) return lowered(m, l.options);
+  return lowered(m, l.options, [&](plan::Plan& p) {
+    std::vector<plan::LayerRun>& runs = p.stages[0].runs;
+    runs = {{.count = 2, .strategy = *l.first},
+            {.count = as_int(m.layers) - 2, .strategy = runs[0].strategy}};
+  });
+}
+
+class Kinds : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(Kinds, TrainLikeOneProcess) {
+  const Layout& layout = layouts()[GetParam()];
+  const auto out =
+      std::filesystem::temp_directory_path() /
+      ("orrery-kinds-" + std::string(layout.name) + "-" + std::to_string(::getpid()) + ".json");
+  ::setenv("ORRERY_TEST_CASE", std::to_string(GetParam()).c_str(), 1);
+  ::setenv("ORRERY_TEST_OUT", out.c_str(), 1);
+  const base::Result<int> code =
+      launch_local(layout.ranks(), tests::rank_arguments("KindRank.Trains"));
+  ASSERT_TRUE(code) << base::to_string(code.error());
+  ASSERT_EQ(*code, 0);
+  const base::Result<base::Json> json = tests::read_json(out);
+  std::filesystem::remove(out);
+  ASSERT_TRUE(json);
+  for (const Kind& kind : kKinds) {
+    const ModelSpec m = kind.make();
+    if (!runs(m, layout)) continue;
+    SCOPED_TRACE(kind.name);
+    const plan::Program program = program_of(m, layout);
+    const auto faults = plan::check(program);
+    EXPECT_TRUE(faults.empty()) << faults.front().message;
+    const Curve alone = train_alone(m);
+    EXPECT_LT(alone.losses.back(), 0.95 * alone.losses.front()) << "the model does not learn";
+    const base::Json& ranks = json->at(kind.name);
+    const double difference =
+        largest_relative_difference(ranks.at("losses").get<std::vector<double>>(), alone.losses);
+    EXPECT_LE(difference, 1e-6);
+    const double bytes =
+        expect_stated_bytes(program, ranks.at("peaks").get<std::vector<std::int64_t>>());
+    std::printf("%-28s loss %.1e  peak %+.1f %%  %s\n", layout.name, difference, 100 * bytes,
+                kind.name);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Layouts, Kinds, ::testing::Range(std::size_t{0}, layouts().size()),
+                         [](const auto& tested) { return layouts()[tested.param].name; });
+
+// Not a test of its own: what each rank of the test above runs.
+RANK_BODY(KindRank, Trains) {
+  const char* number = std::getenv("ORRERY_TEST_CASE");
+  ASSERT_NE(number, nullptr) << "run by the tests above";
+  const Layout& layout = layouts()[std::stoul(number)];
+  RunOptions options = training();
+  options.backend = "mpi";
+  base::Json out;
+  for (const Kind& kind : kKinds) {
+    const ModelSpec m = kind.make();
+    if (!runs(m, layout)) continue;
+    const auto report = run(program_of(m, layout), options);
+    ASSERT_TRUE(report) << kind.name << base::to_string(report.error());
+    std::vector<double> losses;
+    for (const StepResult& s : report->steps) losses.push_back(s.loss);
+    out[kind.name] = {{"losses", losses}, {"peaks", report->peak_memory_bytes}};
+  }
+  if (detect_launch()->rank != 0) return;
+  ASSERT_TRUE(base::write_json(std::getenv("ORRERY_TEST_OUT"), out));
+}
+
+}  // namespace
+}  // namespace orrery::executor::testing

@@ -31,7 +31,7 @@ base::Result<void> train(Site& site, Communicator& transport, const plan::Progra
                          std::int64_t vocab, const OnStep& visit, const Repeats& repeats) {
   std::optional<TokenData> data;
   if (!reads_images(program)) {
-    TRY(data, TokenData::open("", vocab, program.sequence));
+    TRY(data, TokenData::open("", vocab, tokens_of_text(program)));
   }
   TRY(const auto interpreter,
       Interpreter::create(program, transport, data ? &*data : nullptr, site, {}));

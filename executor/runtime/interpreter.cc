@@ -28,6 +28,13 @@ bool reads_images(const plan::Program& program) {
   });
 }
 
+std::int64_t tokens_of_text(const plan::Program& program) {
+  std::int64_t before = 0;
+  for (const model::SegmentShape& s : program.segments)
+    if (s.kind == SegmentKind::kLoadTargets) before = s.kv_tokens;
+  return before + program.sequence;
+}
+
 namespace {
 std::int64_t targets_of(const plan::Program& program) {
   if (reads_images(program)) return 1;  // its class

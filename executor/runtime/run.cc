@@ -55,6 +55,7 @@ std::string trained_on_cpus_alone(const plan::Program& program) {
     return fmt::format("{}, whose products are emulated,", model::to_string(program.precision));
   if (program.spec.has_experts()) return "a mixture of experts";
   if (reads_images(program)) return "a model that looks at images";
+  if (program.spec.encoder_decoder()) return "an encoder-decoder";
   return is_masked(program) ? "a model that predicts masked tokens" : "";
 }
 
@@ -77,7 +78,7 @@ base::Diagnostics prepare(Session& s) {
                 .with_hint("train without --data")};
   }
   base::Result<TokenData> data =
-      TokenData::open(s.options.data, s.program.spec.vocab, s.program.sequence);
+      TokenData::open(s.options.data, s.program.spec.vocab, tokens_of_text(s.program));
   if (!data) return data.error();
   s.data.emplace(*std::move(data));
   if (s.options.data.empty() && s.program.spec.vocab < 256) {

@@ -53,6 +53,8 @@ base::Result<void> check_segments(const plan::Program& program);
 bool is_masked(const plan::Program& program);
 /// Whether it looks at images, which are made up (executor/state/images.h), and names their class.
 bool reads_images(const plan::Program& program);
+/// Tokens of a text that a sequence takes: of an encoder-decoder those of both. @pre it reads text.
+std::int64_t tokens_of_text(const plan::Program& program);
 
 /// Runs the Program's rank of this process. All ranks first agree on the Program's fingerprint. The
 /// report is complete on rank 0. Errors: ranks ≠ world size, a segment without an implementation

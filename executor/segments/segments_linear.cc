@@ -72,10 +72,9 @@ void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
     if (s.scale != 1) y.mul_(s.scale);
     return;
   }
-  at::Tensor dy = rows_of(o.reads[0]);
-  if (s.scale != 1) dy = dy.mul(s.scale);
+  const at::Tensor dy = rows_of(o.reads[0]);
   if (has_weight_gradient(phase)) {
-    add_product_gradient(s, gradient_of(s, o), dy, columns(rows_of(o.reads[1])), 1);
+    add_product_gradient(s, gradient_of(s, o), dy, columns(rows_of(o.reads[1])), s.scale);
     if (s.bias) add_bias_gradient(o.gradients[1], dy);
   }
   if (has_input_gradient(phase)) {
@@ -84,6 +83,7 @@ void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
       at::addmm_out(dx, dx, dy, weight());
     else
       at::mm_out(dx, dy, weight());
+    if (s.scale != 1) dx.mul_(s.scale);
   }
 }
 

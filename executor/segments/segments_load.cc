@@ -20,7 +20,9 @@ base::Result<void> load_text(const SegmentShape& s, const SegmentContext& contex
                     .token_parts = s.token_parts,
                     .token_part = context.token_part(s),
                     .token_chunks = s.token_chunks,
-                    .masked = !s.causal};
+                    .masked = !s.causal && s.kv_tokens == 0,
+                    .encoder_tokens = s.kv_tokens,
+                    .to_encoder = !s.causal && s.kv_tokens > 0};
   const TokenData::What what = s.kind == model::SegmentKind::kLoadTargets
                                    ? TokenData::What::kTargets
                                    : TokenData::What::kTokens;

@@ -128,7 +128,8 @@ base::Result<void> TokenData::read(const Batch& batch, What what,
                      chunk_tokens = length / batch.token_chunks,
                      shift = what == What::kTargets && !batch.masked ? 1 : 0;
   // the last target must exist
-  const auto starts = static_cast<std::uint64_t>(size_ - length);
+  const auto starts = static_cast<std::uint64_t>(size_ - length - batch.encoder_tokens);
+  const std::int64_t half = batch.to_encoder ? 0 : batch.encoder_tokens;
   std::size_t at = 0;
   for (std::int64_t i = 0; i < batch.sequences; ++i) {
     const std::int64_t index = batch.step * batch.global_batch + batch.first_sequence + i;
@@ -138,7 +139,7 @@ base::Result<void> TokenData::read(const Batch& batch, What what,
     for (std::int64_t t = 0; t < batch.tokens; ++t) {
       const std::int64_t place = batch.token_part * batch.tokens + t,
                          position = model::position_of(place, batch.token_chunks, chunk_tokens),
-                         from = start + shift + position;
+                         from = start + half + shift + position;
       const std::int64_t id = token(from);
       if (id >= vocabulary_) {
         return base::fail(ErrorCode::kOutOfRange,

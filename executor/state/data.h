@@ -8,6 +8,10 @@
 /// is the last id of the vocabulary, 10 % as any token, 10 % as they are; a function of (seed,
 /// step, sequence, position) too. A sequence has as many targets as any other.
 ///
+/// Encoder-decoders (T5's prefix language model, arXiv 1910.10683, section 3.2.3): the encoder
+/// reads a text's first half, the decoder the second, each of whose tokens has the next as its
+/// target.
+///
 /// Formats: nanoGPT's raw tokens (little-endian uint16, or uint32 when the vocabulary needs it, or
 /// the name ends in ".u32"), mapped and never read as a whole; and the built-in corpus,
 /// executor/data/*.txt as bytes (256 tokens).
@@ -29,14 +33,19 @@ struct Batch {
   std::int64_t first_sequence = 0, sequences = 0, tokens = 0, token_parts = 1, token_part = 0,
                token_chunks = 1;
   bool masked = false;
+  // of an encoder-decoder: tokens of the text that its encoder reads, before its decoder's, of
+  // which it reads as many; and whether these are the ones
+  std::int64_t encoder_tokens = 0;
+  bool to_encoder = false;
 };
 /// Positions of a sequence that have a target.
 std::int64_t targets_of_sequence(std::int64_t tokens, bool masked);
 
 class TokenData {
  public:
-  /// `path` empty: the built-in corpus. Errors: kNotFound, kIo; kInconsistent when there are too
-  /// few tokens for one sequence.
+  /// `path` empty: the built-in corpus. `sequence`: tokens of a text, both halves of an
+  /// encoder-decoder's. Errors: kNotFound, kIo; kInconsistent when there are too few tokens for
+  /// one.
   static base::Result<TokenData> open(const std::string& path, std::int64_t vocabulary,
                                       std::int64_t sequence);
 

@@ -47,7 +47,8 @@ void read_feed_forward(base::Reader& r, ModelSpec& m) {
 }
 
 /// Raffel et al., arXiv 1910.10683: pre-norm RMS, no biases; relative positions; the decoder's
-/// blocks attend to the encoder's output as well.
+/// blocks attend to the encoder's output as well. Scores are not scaled; the decoder's output is,
+/// by hidden^-1/2, where the head shares the embedding.
 void read_t5(base::Reader& r, ModelSpec& m) {
   m.norm = NormKind::kRmsNorm;
   m.norm_epsilon = r.optional_double("layer_norm_epsilon", kEpsilon).value_or(1e-6);
@@ -61,6 +62,8 @@ void read_t5(base::Reader& r, ModelSpec& m) {
   m.max_positions = find_int(r, {"n_positions"}, kTable).value.value_or(512);
   m.relative_buckets = r.optional_int("relative_attention_num_buckets", kSize).value_or(32);
   m.tied_embeddings = r.optional_bool("tie_word_embeddings").value_or(true);
+  m.score_scale = 1;
+  if (m.tied_embeddings) m.logit_scale = 1 / std::sqrt(real(m.hidden));
   read_feed_forward(r, m);
   const std::int64_t encoder = require_size(r, {"num_layers", "num_hidden_layers"});
   const std::int64_t decoder = find_int(r, {"num_decoder_layers"}, kSize).value.value_or(encoder);

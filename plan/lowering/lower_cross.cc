@@ -84,6 +84,7 @@ SegmentShape CrossAttention::core() const {
   s.head_dim = m_.head_dim;
   s.kv_tokens = s.tokens;
   s.causal = false;
+  s.score_scale = m_.score_scale;
   return s;
 }
 

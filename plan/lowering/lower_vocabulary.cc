@@ -149,13 +149,16 @@ SegmentShape vocabulary_shape(Builder& b, SegmentKind kind, const Layout& l) {
   return s;
 }
 
-Op load(Builder& b, const std::string& name, SegmentKind kind, const Layout& l, BufferRef out) {
+/// `to_encoder`: what the encoder of an encoder-decoder reads.
+Op load(Builder& b, const std::string& name, SegmentKind kind, const Layout& l, BufferRef out,
+        bool to_encoder = false) {
   SegmentShape s = b.shape(kind, l, 0, 0);
   s.dtype = b.decl(out).dtype;
   s.tokens = b.decl(out).elements() / s.sequences;
   s.part_stride = l.batch_stride();
   s.parts = l.dp;
-  s.causal = !predicts_masked(b);
+  s.causal = !predicts_masked(b) && !to_encoder;
+  if (b.has_companion()) s.kv_tokens = b.context().sequence;
   if (const ModelSpec& m = b.model(); reads_images(m)) {
     s.in = m.patch_features;
     s.vocab = m.vocab;
@@ -254,7 +257,8 @@ void look_up(Builder& b, const Layout& l, const std::string& whose, BufferRef id
              LayerPair& pair) {
   const UnitUse& table = pair.units.front();
   const std::string name = whose + "embedding";
-  pair.forward.push_back(load(b, "load " + whose + "tokens", kLoadTokens, l, ids));
+  const bool to_encoder = b.has_companion() && whose.empty();
+  pair.forward.push_back(load(b, "load " + whose + "tokens", kLoadTokens, l, ids, to_encoder));
   pair.forward.push_back(
       with_weights(compute(b, name, vocabulary_shape(b, kEmbedding, l), kF, {ids}, {to}), table,
                    {b.view(table, {kTable})}));

@@ -25,4 +25,34 @@ inline model::ModelSpec small_vit() {
   return m;
 }
 
+/// An encoder of two blocks and a decoder of two; heads that are not the width's share.
+inline model::ModelSpec small_t5() {
+  model::ModelSpec m;
+  m.name = "small t5";
+  m.family = model::Family::kT5;
+  m.hidden = 64;
+  m.heads = m.kv_heads = 4;
+  m.head_dim = 12;
+  m.ffn = 96;
+  m.vocab = 259;
+  m.max_positions = 32;
+  m.relative_buckets = 8;
+  m.norm = model::NormKind::kRmsNorm;
+  m.norm_epsilon = 1e-6;
+  m.activation = model::Activation::kRelu;
+  m.position = model::PositionKind::kRelative;
+  m.qkv_bias = m.projection_bias = m.mlp_bias = false;
+  m.score_scale = 1;
+  m.causal = false;
+  const model::BlockShape encoder = m;
+  model::BlockShape first = m;
+  first.causal = first.cross_attention = true;
+  first.entry = model::BlockEntry::kEncoderEnd;
+  model::BlockShape decoder = first;
+  decoder.entry = model::BlockEntry::kNone;
+  m.runs = {{"encoder", 2, encoder}, {"decoder 1", 1, first}, {"decoder", 1, decoder}};
+  m.layers = 4;
+  return m;
+}
+
 }  // namespace orrery::tests

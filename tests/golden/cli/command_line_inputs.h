@@ -268,7 +268,7 @@ inline constexpr const char* kUnevenPlan = R"({"schema": "orrery.plan/1", "model
    "recompute": "none", "grad_reduce": "step"}}]}]}
 )";
 inline constexpr const char* kEncoderPlan = R"({"schema": "orrery.plan/1", "model": "t5-small",
- "model_fingerprint": "886da9680cd678ad9e6d967aadc9e9f8", "cluster": "dgx-1-v100", "hosts": 1,
+ "model_fingerprint": "474b5e5c51f67cc1799a2fdefe93bc04", "cluster": "dgx-1-v100", "hosts": 1,
  "precision": "fp32", "sequence": 512, "global_batch": 16, "micro_batches": 1,
  "schedule": "1f1b", "prefetch_depth": 1,
  "vocabulary": {"tp": 1, "dp": 8, "zero": 1, "sequence_parallel": false, "recompute": "none",

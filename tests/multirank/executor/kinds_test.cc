@@ -31,6 +31,7 @@ struct Kind {
 };
 const Kind kKinds[] = {
     {"vit", tests::small_vit},
+    {"t5", tests::small_t5},
 };
 
 struct Layout {

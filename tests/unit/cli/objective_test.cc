@@ -9,7 +9,7 @@ namespace {
 
 TEST(Objective, DecoderOfAnyBlocksAndEncodersAreTrained) {
   for (const char* name :
-       {"gpt2", "mixtral-8x7b", "gemma-2-9b", "deepseek-v3", "bert-large", "vit-base"})
+       {"gpt2", "mixtral-8x7b", "gemma-2-9b", "deepseek-v3", "bert-large", "vit-base", "t5-small"})
     EXPECT_TRUE(check_objective(*model::find_model(name))) << name;
 }
 
@@ -18,7 +18,6 @@ TEST(Objective, OthersAreRefusedByWhatTheyAre) {
     return base::to_string(check_objective(*model::find_model(name)).error());
   };
   EXPECT_THAT(said("swin-base"), testing::HasSubstr("'swin-base' attends in windows of images"));
-  EXPECT_THAT(said("t5-small"), testing::HasSubstr("has an encoder and a decoder"));
   EXPECT_THAT(said("llama-4-scout-17b-16e"), testing::HasSubstr("gates on what experts read"));
 }
 

@@ -108,6 +108,22 @@ TEST_F(TokenFile, MaskedSequencesHideTheTokensThatAreTargets) {
   EXPECT_TRUE(std::equal(half.begin(), half.begin() + 50, tokens.begin() + 50));
 }
 
+TEST_F(TokenFile, ADecoderReadsWhatStandsBehindItsEncodersTokens) {
+  const auto data = TokenData::open(write(counting<std::uint16_t>(500)), 500, 16);
+  ASSERT_TRUE(data);
+  Batch batch{.seed = 5, .global_batch = 6, .sequences = 6, .tokens = 8, .encoder_tokens = 8};
+  const auto decoder = read(*data, batch), targets = read(*data, batch, TokenData::What::kTargets);
+  batch.to_encoder = true;
+  const auto encoder = read(*data, batch);
+  for (std::size_t i = 0; i < encoder.size(); ++i) {
+    EXPECT_EQ(decoder[i], encoder[i] + 8);
+    EXPECT_EQ(targets[i], decoder[i] + 1);
+    EXPECT_EQ(encoder[i], encoder[i / 8 * 8] + static_cast<std::int64_t>(i % 8));
+  }
+  EXPECT_EQ(TokenData::open(write(counting<std::uint16_t>(16)), 500, 16).error().front().code,
+            base::ErrorCode::kInconsistent);
+}
+
 TEST_F(TokenFile, ABatchIsTheSameHoweverItIsSplit) {
   const auto data = TokenData::open(write(counting<std::uint16_t>(5000)), 5000, 8);
   ASSERT_TRUE(data);

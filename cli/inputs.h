@@ -112,8 +112,8 @@ Result<Scene> scene_of(const base::Options& options, const Plan& plan, std::stri
 /// Error: kInconsistent, when the plan has more ranks than the cluster devices.
 Result<void> check_ranks(const Plan& plan, const Topology& cluster);
 
-/// Whether the executor has this model's objective: next tokens, or BERT's masked ones. Error:
-/// kUnsupported.
+/// Whether the executor trains models of this family, be their objective next tokens, masked ones
+/// or classes. Error: kUnsupported.
 Result<void> check_objective(const ModelSpec& model);
 
 }  // namespace orrery::cli

@@ -6,8 +6,8 @@
 
 namespace orrery::cli {
 
-/// The Program of a plan that is to be trained with. Errors: kUnsupported (a model that does not
-/// predict next tokens), those of plan::lower().
+/// The Program of a plan that is to be trained with. Errors: kUnsupported (see
+/// check_objective), those of plan::lower().
 base::Result<plan::Program> training_program(const plan::Plan& plan, const model::ModelSpec& model);
 
 }  // namespace orrery::cli

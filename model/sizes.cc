@@ -34,6 +34,7 @@
 ///                                                   + [rotary] eT(n+k)d + [k<n] 2eTnd
 ///                 B      10 T s n d                 e T (4n+4k) d + 4Tn
 ///                                                   + 3eTnd + the same two
+///                                                   (biases of windows: windows.h)
 ///   kAttentionSplit F, B 0                          2e T (n+2k) d
 ///   kAttentionBlock F    4 T r n d                  e (2T n + 2K k) d + 4Tn
 ///                                                   (r kv_tokens, K = b r)
@@ -101,6 +102,7 @@
 #include "model/partitioned_sizes.h"
 #include "model/rounded_product.h"
 #include "model/segment.h"
+#include "model/windows.h"
 
 namespace orrery::model {
 namespace {
@@ -262,13 +264,15 @@ struct Rows {
                                     ? temporary_float(s.sequences * s.heads * rows *
                                                       std::min(s.tokens, s.keys_seen() + rows))
                                     : 0;
+    const std::int64_t windows = s.weights > 0 ? window_temporaries(s, phase) : 0;
     const std::int64_t rotated = s.rotary ? temporary(columns * (s.heads + s.kv_heads)) : 0;
     const std::int64_t repeated = s.kv_heads < s.heads ? temporary(2 * columns * s.heads) : 0;
     if (phase == kF)
-      return make(2 * product, e * t * (2 * n + 2 * k) * d + lse, rotated + repeated + 4 * scores);
+      return make(2 * product, e * t * (2 * n + 2 * k) * d + lse,
+                  rotated + repeated + 4 * scores + windows);
     const std::int64_t separate = temporary(3 * columns * s.heads);
     return make(5 * product, e * t * (4 * n + 4 * k) * d + lse,
-                separate + rotated + repeated + 6 * scores);
+                std::max(separate + rotated + repeated + 6 * scores, windows));
   }
 
   // Turns q and k by the angles of their positions straight into place; backward turns the

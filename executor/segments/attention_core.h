@@ -32,7 +32,7 @@ struct AttentionOutputs {
 /// Queries and keys as they are given: under the mask by position.
 AttentionOutputs core_forward(const SegmentShape& s, const AttentionInputs& in);
 /// Writes o, packed, and the log-sum-exp.
-void write_outputs(const SegmentShape& s, const AttentionOutputs& out, Operands& operands);
+void write_outputs(const AttentionOutputs& out, Operands& operands);
 /// dq, dk, dv by head, of o with its gradient d.
 struct AttentionGradients {
   at::Tensor q, k, v;
@@ -60,5 +60,16 @@ AttentionOutputs explicit_forward(const SegmentShape& s, const AttentionInputs& 
 AttentionGradients explicit_backward(const SegmentShape& s, const AttentionInputs& in,
                                      const at::Tensor& d, const AttentionOutputs& out,
                                      ScoreTerms& terms);
+
+/// Inside windows, each a sequence of the shape: [windows, n, w, d]. `gradient`: fp32, added to;
+/// undefined where none is wanted.
+struct WindowBiases {
+  at::Tensor table, gradient;  // [n, (2r-1)^2]
+};
+AttentionOutputs windows_forward(const SegmentShape& s, const AttentionInputs& in,
+                                 const at::Tensor& table);
+AttentionGradients windows_backward(const SegmentShape& s, const AttentionInputs& in,
+                                    const at::Tensor& d, const AttentionOutputs& out,
+                                    const WindowBiases& windows);
 
 }  // namespace orrery::executor::kernels

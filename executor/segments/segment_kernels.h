@@ -39,9 +39,6 @@ Kernel router, dispatch, expert_product, combine;
 Kernel pool;
 Kernel slice, zero_gradient, accumulate, adamw;
 
-/// Ids, pixels or targets of the rank's sequences. Errors: those of the token data.
-base::Result<void> load(const SegmentShape& s, Operands& o, const SegmentContext& context);
-
 /// gradient += factor d^T x: [out, in], [rows, out], [rows, in].
 void add_product_gradient(const SegmentShape& s, at::Tensor gradient, const at::Tensor& d,
                           const at::Tensor& x, double factor);

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/numbers.h"
 #include "executor/segments/segment_kernels.h"
+#include "executor/state/data.h"
+#include "executor/state/images.h"
 
 namespace orrery::executor {
 
@@ -12,6 +15,55 @@ using model::SegmentKind;
 using model::SegmentShape;
 
 namespace {
+
+base::Result<void> load_text(const SegmentShape& s, const SegmentContext& context,
+                             std::span<std::int64_t> out) {
+  ORRERY_CHECK(context.data != nullptr);
+  const Batch batch{.seed = context.seed,
+                    .step = context.step,
+                    .global_batch = context.global_batch,
+                    .first_sequence = context.first_sequence,
+                    .sequences = s.sequences,
+                    .tokens = s.tokens,
+                    .token_parts = s.token_parts,
+                    .token_part = context.token_part(s),
+                    .token_chunks = s.token_chunks,
+                    .masked = !s.causal && s.kv_tokens == 0,
+                    .encoder_tokens = s.kv_tokens,
+                    .to_encoder = !s.causal && s.kv_tokens > 0};
+  const TokenData::What what = s.kind == model::SegmentKind::kLoadTargets
+                                   ? TokenData::What::kTargets
+                                   : TokenData::What::kTokens;
+  return context.data->read(batch, what, out);
+}
+
+ImageBatch images_of(const SegmentShape& s, const SegmentContext& context) {
+  return {.seed = context.seed,
+          .first = context.step * context.global_batch + context.first_sequence,
+          .images = s.sequences,
+          .classes = s.vocab,
+          .patch_features = s.in,
+          .blank_tokens = s.kv_tokens};
+}
+
+/// What a step reads from outside, made on the host: ids of tokens or made-up images, and their
+/// targets. A device gets a copy.
+base::Result<void> load(const SegmentShape& s, Operands& o, const SegmentContext& context) {
+  Output& out = o.writes[0];
+  const bool ids = out.dtype == model::DType::kInt64;
+  at::Tensor made = empty(out.shape, ids ? out.dtype : model::DType::kFloat32, at::kCPU);
+  const auto span = [&]<class T>(T) {
+    return std::span<T>(made.mutable_data_ptr<T>(), as_index(made.numel()));
+  };
+  if (s.in == 0)
+    TRY_VOID(load_text(s, context, span(std::int64_t{})));
+  else if (ids)
+    make_classes(images_of(s, context), span(std::int64_t{}));
+  else
+    make_pixels(images_of(s, context), span(0.0F));
+  out.tensor = made.to(out.device, scalar_type(out.dtype));
+  return {};
+}
 
 constexpr unsigned bit(Phase phase) { return 1U << static_cast<unsigned>(phase); }
 constexpr unsigned kForward = bit(Phase::kF),
@@ -22,7 +74,7 @@ constexpr unsigned kForward = bit(Phase::kF),
 struct Segment {
   SegmentKind kind;
   unsigned phases;
-  kernels::Kernel* kernel;  // null: kernels::load()
+  kernels::Kernel* kernel;  // null: load()
 };
 constexpr Segment kSegments[] = {
     {SegmentKind::kLoadTokens, kForward, nullptr},
@@ -103,7 +155,7 @@ base::Result<void> run_segment(const SegmentShape& shape, Phase phase, Operands&
                       model::to_string(shape.kind), model::to_string(phase));
   }
   kernels::Kernel* const kernel = find(shape.kind)->kernel;
-  if (kernel == nullptr) return kernels::load(shape, operands, context);
+  if (kernel == nullptr) return load(shape, operands, context);
   const bool quantised = shape.format != model::Format::kNone;
   if (quantised && kernel == kernels::linear)
     kernels::quantised_linear(shape, phase, operands, context);

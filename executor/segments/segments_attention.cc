@@ -191,10 +191,10 @@ AttentionOutputs core_forward(const SegmentShape& s, const AttentionInputs& in) 
   return {std::get<0>(result), std::get<1>(result).narrow(-1, 0, in.q.size(2)).contiguous()};
 }
 
-void write_outputs(const SegmentShape& s, const AttentionOutputs& out, Operands& operands) {
-  operands.writes[0].tensor =
-      out.o.transpose(1, 2).reshape({s.sequences, s.tokens, s.heads * s.head_dim});
-  operands.writes[1].tensor = out.lse;
+void write_outputs(const AttentionOutputs& out, Operands& operands) {
+  // windows are sequences here, and parts of one there
+  operands.writes[0].tensor = out.o.transpose(1, 2).reshape(operands.writes[0].shape);
+  operands.writes[1].tensor = out.lse.view(operands.writes[1].shape);
 }
 
 // Dropout is off, so the state of its generator is an empty tensor.
@@ -269,19 +269,35 @@ AttentionGradients masked_backward(const SegmentShape& s, const AttentionInputs&
   return {from_positions(s, q, 2), from_positions(s, k, 2), from_positions(s, v, 2)};
 }
 
-void attention(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
-  const bool written_out = s.explicit_core();
-  ScoreTerms terms = written_out ? score_terms(s, o, phase, context) : ScoreTerms{};
-  if (phase == Phase::kF) {
-    const AttentionInputs in = prepare(s, o.reads[0], context);
-    return write_outputs(s, written_out ? explicit_forward(s, in, terms) : masked_forward(s, in),
-                         o);
-  }
+namespace {
+
+AttentionOutputs whole_forward(const SegmentShape& s, Operands& o, SegmentContext& context) {
+  const AttentionInputs in = prepare(s, o.reads[0], context);
+  if (s.weights > 0) return windows_forward(s, in, o.weights[0]);
+  if (s.explicit_core()) return explicit_forward(s, in, score_terms(s, o, Phase::kF, context));
+  return masked_forward(s, in);
+}
+
+AttentionGradients whole_backward(const SegmentShape& s, Phase phase, Operands& o,
+                                  SegmentContext& context) {
   const AttentionInputs in = prepare(s, o.reads[1], context);
   const at::Tensor d = by_head(s, o.reads[0]);
-  const AttentionOutputs out{by_head(s, o.reads[2]), o.reads[3]};
-  const auto [dq, dk, dv] =
-      written_out ? explicit_backward(s, in, d, out, terms) : masked_backward(s, in, d, out);
+  const AttentionOutputs out{by_head(s, o.reads[2]),
+                             o.reads[3].view({s.sequences, s.heads, s.tokens})};
+  if (s.weights > 0) {
+    const bool trained = has_weight_gradient(phase);
+    return windows_backward(s, in, d, out, {o.weights[0], trained ? o.gradients[0] : at::Tensor{}});
+  }
+  if (!s.explicit_core()) return masked_backward(s, in, d, out);
+  ScoreTerms terms = score_terms(s, o, phase, context);
+  return explicit_backward(s, in, d, out, terms);
+}
+
+}  // namespace
+
+void attention(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
+  if (phase == Phase::kF) return write_outputs(whole_forward(s, o, context), o);
+  const auto [dq, dk, dv] = whole_backward(s, phase, o, context);
   at::Tensor& dqkv = o.writes[0].make();
   if (!s.rotary && on_device_in_bf16(s, dqkv)) {
     const auto packed = [&](const at::Tensor& t) {

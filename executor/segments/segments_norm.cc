@@ -2,6 +2,7 @@
 /// RMS norm:    y = x r w,               r = (mean(x^2) + eps)^-1/2, written out here:
 ///   dw = sum_t dy x r,   dx = r (dy w) - x r^3 / h * sum(dy w x).
 /// A layer norm may have no gain (OLMo) or bias (Command R): then w is 1, b 0.
+/// Patch merging norms neighbouring tokens as one: rows of `in` numbers, whatever the tokens read.
 /// Statistics are fp32 in both precisions. A device has kernels of ours for both norms and types.
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
@@ -21,6 +22,11 @@ bool is_bf16(const SegmentShape& s) { return s.dtype == model::DType::kBFloat16;
 // The tensor itself where it is fp32.
 at::Tensor as_float(const at::Tensor& t) { return t.to(at::kFloat); }
 
+// [b, s, in] of what may be [b, 4 s, in / 4].
+at::Tensor tokens_of(const SegmentShape& s, const at::Tensor& t) {
+  return as_float(t).view({s.sequences, s.tokens, s.in});
+}
+
 struct LayerNormWeights {
   at::Tensor gain, bias;  // undefined: none
 };
@@ -32,8 +38,9 @@ LayerNormWeights weights_of(const SegmentShape& s, const Operands& o) {
 // The functional form: LibTorch's out= form on the CPU makes its results elsewhere and copies them.
 void layer_norm_forward(const SegmentShape& s, Operands& o) {
   const auto [gain, bias] = weights_of(s, o);
-  auto [y, mean, rstd] = at::native_layer_norm(as_float(o.reads[0]), {s.in}, gain, bias, s.epsilon);
-  o.writes[0].tensor = y.to(scalar_type(s.dtype));
+  auto [y, mean, rstd] =
+      at::native_layer_norm(tokens_of(s, o.reads[0]), {s.in}, gain, bias, s.epsilon);
+  o.writes[0].tensor = y.to(scalar_type(s.dtype)).view(o.writes[0].shape);
   o.writes[1].tensor = mean.view({-1});
   o.writes[2].tensor = rstd.view({-1});
 }
@@ -45,17 +52,17 @@ void layer_norm_backward(const SegmentShape& s, Phase phase, Operands& o) {
              of_gain = weights && s.gain, of_bias = weights && s.norm_bias;
   const auto [gain, bias] = weights_of(s, o);
   auto [dx, dw, db] =
-      at::native_layer_norm_backward(as_float(o.reads[0]), as_float(o.reads[1]), {s.in}, mean, rstd,
-                                     gain, bias, {input, of_gain, of_bias});
+      at::native_layer_norm_backward(tokens_of(s, o.reads[0]), tokens_of(s, o.reads[1]), {s.in},
+                                     mean, rstd, gain, bias, {input, of_gain, of_bias});
   if (of_gain) o.gradients[0].add_(dw);
   if (of_bias) o.gradients.back().add_(db);
   if (!input) return;
   if (s.residual) dx.add_(o.reads[4]);
-  o.writes[0].tensor = dx.to(scalar_type(s.dtype));
+  o.writes[0].tensor = dx.to(scalar_type(s.dtype)).view(o.writes[0].shape);
 }
 
 void rms_norm_forward(const SegmentShape& s, Operands& o) {
-  at::Tensor x = rows_of(o.reads[0]);
+  at::Tensor x = o.reads[0].view({-1, s.in});
   at::Tensor rstd = o.writes[1].make().view({-1});
   at::linalg_vector_norm_out(rstd, x, 2, at::IntArrayRef{1}, false, at::kFloat);
   rstd.square_().div_(real(s.in)).add_(s.epsilon).rsqrt_();

@@ -58,8 +58,7 @@ void block_forward(const SegmentShape& s, AttentionInputs in, Seen what, Operand
     in.k = half(s, in.k, 2, 0);
     in.v = half(s, in.v, 2, 0);
   }
-  if (what != Seen::kByLateQueries)
-    return write_outputs(s, core_forward(unmasked(s), in), operands);
+  if (what != Seen::kByLateQueries) return write_outputs(core_forward(unmasked(s), in), operands);
   in.q = half(s, in.q, 2, 1);
   const auto [o, lse] = core_forward(unmasked(s), in);
   const at::Tensor all = operands.writes[0].make().zero_(),
@@ -125,7 +124,7 @@ void attention_block(const SegmentShape& s, Phase phase, Operands& o, SegmentCon
   const Seen what = seen(s, context);
   if (phase == Phase::kF) {
     const AttentionInputs in = inputs(s, o.reads[0], o.reads[1]);
-    if (own) return write_outputs(s, masked_forward(s, in), o);
+    if (own) return write_outputs(masked_forward(s, in), o);
     return block_forward(s, in, what, o);
   }
   at::Tensor& dq = o.writes[0].make();

@@ -122,9 +122,11 @@ Operands attention(const SegmentShape& s, Phase phase) {
   if (s.kind == kAttentionBlock)
     return either({.reads = {q, y}, .writes = {q, l}},
                   {.reads = {q, q, y, q, l}, .writes = {q, y}});
-  const Elements sinks = s.sinks ? Elements{s.heads} : Elements{};
-  return either({.reads = {q + kv}, .writes = {q, l}, .views = sinks},
-                {.reads = {q, q + kv, q, l}, .writes = {q + kv}, .views = sinks});
+  Elements views;
+  if (s.sinks) views.push_back(s.heads);
+  if (s.weights > 0) views.push_back(s.weights);
+  return either({.reads = {q + kv}, .writes = {q, l}, .views = views},
+                {.reads = {q, q + kv, q, l}, .writes = {q + kv}, .views = views});
 }
 
 /// Of norms of queries and keys, latent attention and scans.

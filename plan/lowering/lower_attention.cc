@@ -89,6 +89,7 @@ class Attention {
     s.score_cap = m_.score_cap;
     s.score_scale = m_.score_scale;
     s.sinks = m_.sinks;
+    if (m_.window > 0) s.weights = n * m_.relative_positions();
     if (m_.position == model::PositionKind::kAlibi) {
       s.alibi = m_.heads;
       s.parts = tp_;
@@ -100,13 +101,15 @@ class Attention {
   void core(std::int64_t n, std::int64_t k, std::int64_t tokens, const AttentionEnds& ends,
             BufferRef lse) {
     const SegmentShape shape = core_shape(n, k, tokens);
+    Views views;
+    if (m_.sinks) views.push_back(b_.view(use_, {"attn.sinks"}));
+    if (m_.window > 0) views.push_back(b_.view(use_, {"attn.relative.weight"}));
     Op forward = compute(b_, "attention", shape, kF, {ends.qkv}, {ends.o, lse}),
-       backward = compute(b_, "attention", shape, m_.sinks ? kBG : kB,
+       backward = compute(b_, "attention", shape, views.empty() ? kB : kBG,
                           {ends.d_o, ends.qkv, ends.o, lse}, {ends.dqkv});
-    if (m_.sinks) {
-      const Views view{b_.view(use_, {"attn.sinks"})};
-      forward = with_weights(std::move(forward), use_, view);
-      backward = with_weights(std::move(backward), use_, view);
+    if (!views.empty()) {
+      forward = with_weights(std::move(forward), use_, views);
+      backward = with_weights(std::move(backward), use_, views);
     }
     part_.forward.push_back(std::move(forward));
     part_.backward.push_back(std::move(backward));

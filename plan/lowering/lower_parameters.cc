@@ -127,9 +127,8 @@ class BlockParameters {
     else
       attention();
     add("attn.proj.weight", {m_.hidden, m_.mixed_features()}, 1, kNormalScaled);
-    if (m_.window > 0) {  // added to the scores; not trained (model/spec.h)
+    if (m_.window > 0) {  // added to the scores
       add("attn.relative.weight", {m_.heads, m_.relative_positions()}, 0, kNormal);
-      ps_.back().uses = 0;
       ps_.back().quantised = false;
     }
     if (!m_.cross_attention) return;

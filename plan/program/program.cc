@@ -118,6 +118,7 @@ class ProgramDigest {
                s.rope.magnitude);
     if (s.value_dim > 0) add_each(s.value_dim, s.rope_dim);
     if (s.state > 0) add_each(s.state, s.kernel, s.chunk, s.weights, s.delta);
+    if (s.state == 0 && s.weights > 0) add(s.weights);
     if (s.whole) add(s.whole);
     if (!s.gain || !s.norm_bias) add_each(s.gain, s.norm_bias);
     if (s.scale != 1 || s.cap != 0) add_each(s.scale, s.cap);

@@ -25,6 +25,33 @@ inline model::ModelSpec small_vit() {
   return m;
 }
 
+/// 32 patches; two blocks of width 32 in windows of 4 x 4, then two of width 64 on a quarter of the
+/// tokens in windows of 2 x 2.
+inline model::ModelSpec small_swin() {
+  model::ModelSpec m = small_vit();
+  m.name = "small swin";
+  m.family = model::Family::kSwin;
+  m.class_token = false;
+  m.position = model::PositionKind::kRelative;
+  m.patch_norm = true;
+  m.norm_epsilon = 1e-5;
+  m.hidden = 32;
+  m.head_dim = 8;
+  m.ffn = 64;
+  m.window = 16;
+  const model::BlockShape first = m;
+  model::BlockShape merging = m;
+  merging.hidden = 64;
+  merging.heads = merging.kv_heads = 8;
+  merging.ffn = 96;
+  merging.window = merging.token_share = 4;
+  merging.entry = model::BlockEntry::kPatchMerging;
+  model::BlockShape second = merging;
+  second.entry = model::BlockEntry::kNone;
+  m.runs = {{"stage 1", 2, first}, {"stage 2 merge", 1, merging}, {"stage 2", 1, second}};
+  return m;
+}
+
 /// An encoder of two blocks and a decoder of two; heads that are not the width's share.
 inline model::ModelSpec small_t5() {
   model::ModelSpec m;

@@ -32,6 +32,7 @@ struct Kind {
 const Kind kKinds[] = {
     {"vit", tests::small_vit},
     {"t5", tests::small_t5},
+    {"swin", tests::small_swin},
 };
 
 struct Layout {
@@ -80,9 +81,11 @@ const std::vector<Layout>& layouts() {
   return kLayouts;
 }
 
-/// Blocks of several kinds take neither stages as a V nor split backwards (docs/limits.md).
+/// Blocks of several kinds take neither stages as a V nor split backwards, and encoder-decoders no
+/// stages in turn (docs/limits.md).
 bool runs(const ModelSpec& m, const Layout& l) {
   const Schedule schedule = l.options.schedule;
+  if (schedule == Schedule::kInterleaved) return !m.encoder_decoder();
   return m.runs.empty() || schedule == Schedule::k1F1B || schedule == Schedule::kGPipe;
 }
 

@@ -9,6 +9,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -134,16 +135,29 @@ at::Tensor product(const Named& p, const std::string& name, const at::Tensor& x)
   return at::linear(x, p.at(name + ".weight"), p.at(name + ".bias"));
 }
 
-/// x + attention(norm1(x)), then x + mlp(norm2(x)).
+/// [n, w, w]: of a window of side r, by rows, the bias of two places' difference.
+at::Tensor window_biases(const ModelSpec& m, const at::Tensor& table) {
+  const auto side = static_cast<std::int64_t>(std::sqrt(real(m.window)));
+  std::vector<at::Tensor> columns;
+  for (std::int64_t i = 0; i < m.window; ++i)
+    for (std::int64_t j = 0; j < m.window; ++j)
+      columns.push_back(table.select(
+          1, (i / side - j / side + side - 1) * (2 * side - 1) + i % side - j % side + side - 1));
+  return at::stack(columns, 1).view({m.heads, m.window, m.window});
+}
+
+/// x + attention(norm1(x)), whole or in windows of neighbours, then x + mlp(norm2(x)).
 at::Tensor block_of_images(const ModelSpec& m, const Named& p, const std::string& block,
                            at::Tensor x) {
-  const at::Tensor a = layer_norm(m, p, block + "norm1", x);
+  const at::Tensor a =
+      layer_norm(m, p, block + "norm1", x).view({-1, m.attention_span(x.size(1)), m.hidden});
   const at::Tensor q = heads(m, product(p, block + "attn.q", a)),
                    k = heads(m, product(p, block + "attn.k", a)),
                    v = heads(m, product(p, block + "attn.v", a));
-  const at::Tensor scores = at::matmul(q, k.transpose(-1, -2)) / std::sqrt(real(m.head_dim));
+  at::Tensor scores = at::matmul(q, k.transpose(-1, -2)) / std::sqrt(real(m.head_dim));
+  if (m.window > 0) scores = scores + window_biases(m, p.at(block + "attn.relative.weight"));
   const at::Tensor o = at::matmul(at::softmax(scores, -1), v).transpose(1, 2).flatten(2);
-  x = x + product(p, block + "attn.proj", o);
+  x = x + product(p, block + "attn.proj", o).view(x.sizes());
   const at::Tensor u = product(p, block + "mlp.in", layer_norm(m, p, block + "norm2", x));
   return x + product(p, block + "mlp.out", at::gelu(u));
 }
@@ -183,6 +197,22 @@ at::Tensor vit_loss(const ModelSpec& m, const Named& p) {
     x = block_of_images(m, p, "blocks." + std::to_string(l) + ".", x);
   return class_loss(m, p, layer_norm(m, p, "final_norm", x).select(1, 0));
 }
+
+at::Tensor swin_loss(const ModelSpec& m, const Named& p) {
+  at::Tensor x = layer_norm(m, p, "embedding.norm", embedded_patches(m, p));
+  for (std::int64_t l = 0; l < m.layers; ++l) {
+    const ModelSpec kind = m.of_kind(m.kind_of(l));
+    const std::string block = "blocks." + std::to_string(l) + ".";
+    if (kind.entry == model::BlockEntry::kPatchMerging)  // four neighbours
+      x = at::linear(layer_norm(m, p, block + "merge.norm",
+                                x.view({kSequences, x.size(1) / 4, 4 * x.size(2)})),
+                     p.at(block + "merge.weight"));
+    x = block_of_images(kind, p, block, x);
+  }
+  return class_loss(m, p, layer_norm(m, p, "final_norm", x).mean(1));
+}
+
+TEST(Reference, SwinIsItsFormulas) { expect_reference(tests::small_swin(), swin_loss); }
 
 at::Tensor rms_norm(const ModelSpec& m, const Named& p, const std::string& name,
                     const at::Tensor& x) {

@@ -1,0 +1,156 @@
+// Attention in windows with biases of relative positions, pooling, and norms of joined neighbours.
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/remainder.h>
+#include <ATen/ops/softmax.h>
+
+#include "model/windows.h"
+#include "segments_fixture.h"
+
+namespace orrery::executor {
+namespace {
+
+using model::Phase;
+using model::SegmentKind;
+using model::SegmentShape;
+
+using Tensors = std::vector<at::Tensor>;
+Operands operands(Tensors reads, std::vector<Output> writes, Tensors weights = {},
+                  Tensors gradients = {}) {
+  return {std::move(reads), std::move(writes), {}, std::move(weights), std::move(gradients)};
+}
+
+class Windows : public Segments {};
+
+// 10 windows of 7 x 7 with 16 heads: made 6 and 4 at a time.
+SegmentShape windows() {
+  SegmentShape s = shape_of(SegmentKind::kAttention, 0, 0);
+  s.sequences = 10;
+  s.tokens = 49;
+  s.heads = s.kv_heads = 16;
+  s.head_dim = 4;
+  s.causal = false;
+  s.weights = 16 * 13 * 13;
+  return s;
+}
+constexpr std::int64_t kImages = 2, kWide = 16 * 4;
+
+/// o [10, 49, wide] of qkv [2, 245, 3 wide] and the table [16, 169], in fp64.
+at::Tensor written_out(const at::Tensor& qkv, const at::Tensor& table) {
+  const auto part = [&](std::int64_t i) {
+    return qkv.view({10, 49, 3 * kWide})
+        .narrow(2, i * kWide, kWide)
+        .view({10, 49, 16, 4})
+        .transpose(1, 2);
+  };
+  const at::Tensor place = at::arange(49, at::kLong), row = at::div(place, 7, "floor"),
+                   column = at::remainder(place, 7);
+  const at::Tensor of_bias = (row.unsqueeze(1) - row.unsqueeze(0) + 6) * 13 + column.unsqueeze(1) -
+                             column.unsqueeze(0) + 6;
+  const at::Tensor scores = at::matmul(part(0), part(1).transpose(2, 3)) / 2 +
+                            table.index_select(1, of_bias.flatten()).view({16, 49, 49});
+  return at::matmul(at::softmax(scores, -1), part(2)).transpose(1, 2).flatten(2);
+}
+
+TEST_F(Windows, AddTheBiasOfTwoPlacesDifferenceAndTrainIt) {
+  const SegmentShape s = windows();
+  ASSERT_EQ(model::windows_at_once(s), 6);
+  const at::Tensor qkv = random({kImages, 245, 3 * kWide}), table = random({16, 169}),
+                   d = random({kImages, 245, kWide});
+  at::Tensor x = qkv.to(at::kDouble).requires_grad_(true),
+             w = table.to(at::kDouble).requires_grad_(true);
+  const at::Tensor expected = written_out(x, w);
+  expected.backward(d.to(at::kDouble).view(expected.sizes()));
+
+  Operands forward =
+      operands({qkv}, {declared({kImages, 245, kWide}), declared({kImages, 16, 245})}, {table});
+  run_phase(s, Phase::kF, forward);
+  const at::Tensor o = forward.writes[0].tensor;
+  EXPECT_TRUE(at::allclose(o.to(at::kDouble), expected.view(o.sizes()), 1e-5, 1e-5));
+  Operands backward =
+      operands({d, qkv, o, forward.writes[1].tensor}, {declared({kImages, 245, 3 * kWide})},
+               {table}, {zeros({16, 169}).fill_(3)});
+  run_phase(s, Phase::kBG, backward);
+  EXPECT_TRUE(at::allclose(backward.writes[0].tensor.to(at::kDouble), x.grad(), 1e-4, 1e-5));
+  // added to what is there
+  EXPECT_TRUE(at::allclose(backward.gradients[0].to(at::kDouble) - 3, w.grad(), 1e-4, 1e-4));
+}
+
+TEST_F(Windows, WorkInBf16) {
+  SegmentShape s = windows();
+  s.dtype = model::DType::kBFloat16;
+  const at::Tensor qkv = random({kImages, 245, 3 * kWide}).to(at::kBFloat16),
+                   table = random({16, 169}).to(at::kBFloat16);
+  Operands forward = operands(
+      {qkv}, {declared({kImages, 245, kWide}, s.dtype), declared({kImages, 16, 245})}, {table});
+  run_phase(s, Phase::kF, forward);
+  const at::Tensor o = forward.writes[0].tensor,
+                   expected = written_out(qkv.to(at::kDouble), table.to(at::kDouble));
+  EXPECT_TRUE(at::allclose(o.to(at::kDouble), expected.view(o.sizes()), 1e-2, 1e-2));
+  Operands backward =
+      operands({o, qkv, o, forward.writes[1].tensor},
+               {declared({kImages, 245, 3 * kWide}, s.dtype)}, {table}, {zeros({16, 169})});
+  run_phase(s, Phase::kBG, backward);
+  EXPECT_EQ(backward.writes[0].tensor.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(backward.gradients[0].isfinite().all().item<bool>());
+}
+
+TEST_F(Segments, PoolIsTheMeanOfTheFirstTokens) {
+  SegmentShape s = shape_of(SegmentKind::kPool, 5, 5);
+  const at::Tensor x = random({kBatch, kTokens, 5}), d = random({kBatch, 1, 5});
+  for (const std::int64_t tokens : {std::int64_t{1}, kTokens}) {
+    s.kv_tokens = tokens;
+    Operands forward = operands({x}, {declared({kBatch, 1, 5})});
+    run_phase(s, Phase::kF, forward);
+    EXPECT_TRUE(at::allclose(forward.writes[0].tensor, x.narrow(1, 0, tokens).mean(1, true)));
+    Operands backward = operands({d}, {declared({kBatch, kTokens, 5})});
+    run_phase(s, Phase::kB, backward);
+    at::Tensor expected = zeros({kBatch, kTokens, 5});
+    expected.narrow(1, 0, tokens).add_(d / static_cast<double>(tokens));
+    EXPECT_TRUE(at::allclose(backward.writes[0].tensor, expected));
+  }
+}
+
+// 6 tokens of 8 numbers out of 24 of 2.
+TEST_F(Segments, ANormJoinsNeighbours) {
+  const SegmentShape s = shape_of(SegmentKind::kNorm, 8, 8);
+  const at::Tensor x = random({kBatch, 4 * kTokens, 2}), gain = random({8}), bias = random({8}),
+                   d = random({kBatch, kTokens, 8});
+  at::Tensor joined = x.view({kBatch, kTokens, 8}).detach().clone().requires_grad_(true);
+  const at::Tensor expected = at::layer_norm(joined, {8}, gain, bias, s.epsilon);
+  expected.backward(d);
+  Operands forward = operands(
+      {x},
+      {declared({kBatch, kTokens, 8}), declared({kBatch * kTokens}), declared({kBatch * kTokens})},
+      {gain, bias});
+  run_phase(s, Phase::kF, forward);
+  EXPECT_TRUE(at::allclose(forward.writes[0].tensor, expected, 1e-5, 1e-6));
+  Operands backward =
+      operands({d, x, forward.writes[1].tensor, forward.writes[2].tensor},
+               {declared({kBatch, 4 * kTokens, 2})}, {gain, bias}, {zeros({8}), zeros({8})});
+  run_phase(s, Phase::kBG, backward);
+  EXPECT_TRUE(at::allclose(backward.writes[0].tensor, joined.grad().view(x.sizes()), 1e-4, 1e-5));
+}
+
+TEST_F(Segments, TheClassTokensRowIsAddedToTheFirstTokenAlone) {
+  SegmentShape s = shape_of(SegmentKind::kPositionAdd, 3, kTokens);
+  s.kv_tokens = 1;
+  const at::Tensor x = random({kBatch, kTokens, 3}), position = random({kTokens, 3}),
+                   token = random({1, 3});
+  Operands forward = operands({x}, {declared({kBatch, kTokens, 3})}, {position, token});
+  run_phase(s, Phase::kF, forward);
+  at::Tensor expected = x + position;
+  expected.select(1, 0).add_(token);
+  EXPECT_TRUE(at::allclose(forward.writes[0].tensor, expected));
+  Operands backward = operands({x}, {}, {}, {zeros({kTokens, 3}), zeros({1, 3})});
+  run_phase(s, Phase::kBG, backward);
+  EXPECT_TRUE(at::allclose(backward.gradients[0], x.sum(0)));
+  EXPECT_TRUE(at::allclose(backward.gradients[1], x.sum(0).narrow(0, 0, 1)));
+}
+
+}  // namespace
+}  // namespace orrery::executor

@@ -129,12 +129,14 @@ double largest_tensor(const SegmentShape& s) {
                 real(s.kv_heads) * real(s.state), 1.0});
   const double states = tokens * real(s.heads) * real(s.head_dim) * real(s.state) /
                         real(std::max<std::int64_t>(s.chunk, 1));
+  const bool windows = s.kind == SegmentKind::kAttention && s.weights > 0;
+  const double scores = windows ? real(s.heads) * real(s.tokens) * real(s.tokens) : 0;
   const double rows = real(s.sequences) * real(s.experts) * real(s.capacity);
   const double routed = tokens * (real(s.experts) + real(s.top_k) + 1);
   const double weights = std::max(real(s.experts), 1.0) * real(s.in) * std::max(real(s.out), 1.0);
   return std::max({tokens * columns, real(s.sequences) * real(s.kv_tokens) * columns,
                    real(s.tokens) * real(s.in), weights, real(s.elements), rows * real(s.in),
-                   routed, states});
+                   routed, states, scores});
 }
 
 void check_sizes(base::Reader& r, const SegmentShape& s) {

@@ -61,12 +61,15 @@ void layer_norm_backward(const SegmentShape& s, Phase phase, Operands& o) {
   o.writes[0].tensor = dx.to(scalar_type(s.dtype)).view(o.writes[0].shape);
 }
 
+// [T, in], likewise.
+at::Tensor tokens_in_rows(const SegmentShape& s, const at::Tensor& t) { return t.view({-1, s.in}); }
+
 void rms_norm_forward(const SegmentShape& s, Operands& o) {
-  at::Tensor x = o.reads[0].view({-1, s.in});
+  at::Tensor x = tokens_in_rows(s, o.reads[0]);
   at::Tensor rstd = o.writes[1].make().view({-1});
   at::linalg_vector_norm_out(rstd, x, 2, at::IntArrayRef{1}, false, at::kFloat);
   rstd.square_().div_(real(s.in)).add_(s.epsilon).rsqrt_();
-  at::Tensor y = rows_of(o.writes[0].make());
+  at::Tensor y = tokens_in_rows(s, o.writes[0].make());
   if (is_bf16(s)) {
     at::Tensor wide = x.to(at::kFloat);
     y.copy_(wide.mul_(rstd.unsqueeze(1)).mul_(o.weights[0]));
@@ -78,19 +81,19 @@ void rms_norm_forward(const SegmentShape& s, Operands& o) {
 
 void rms_norm_backward(const SegmentShape& s, Phase phase, Operands& o) {
   const bool wide = is_bf16(s);
-  const at::Tensor dy = as_float(rows_of(o.reads[0])), x = as_float(rows_of(o.reads[1])),
-                   w = as_float(o.weights[0]);
+  const at::Tensor dy = as_float(tokens_in_rows(s, o.reads[0])),
+                   x = as_float(tokens_in_rows(s, o.reads[1])), w = as_float(o.weights[0]);
   const at::Tensor rstd = o.reads[2].view({-1});
   at::Tensor product = at::mul(dy, x);
   if (has_weight_gradient(phase)) o.gradients[0].addmv_(product.t(), rstd);
   if (!has_input_gradient(phase)) return;
   at::Tensor c = at::mv(product, w);  // sum over features of dy w x
   c.mul_(rstd).mul_(rstd).mul_(rstd).div_(real(s.in));
-  at::Tensor dx = wide ? product : rows_of(o.writes[0].make());
+  at::Tensor dx = wide ? product : tokens_in_rows(s, o.writes[0].make());
   at::mul_out(dx, dy, w);
   dx.mul_(rstd.unsqueeze(1)).addcmul_(x, c.unsqueeze(1), -1);
-  if (s.residual) dx.add_(rows_of(o.reads[3]));
-  if (wide) rows_of(o.writes[0].make()).copy_(dx);
+  if (s.residual) dx.add_(tokens_in_rows(s, o.reads[3]));
+  if (wide) tokens_in_rows(s, o.writes[0].make()).copy_(dx);
 }
 
 bool is_layer(const SegmentShape& s) { return s.norm == model::NormKind::kLayerNorm; }

@@ -1,5 +1,5 @@
 // Models whose blocks or objectives are not those of a decoder train like one process: 30 AdamW
-// steps in fp32, losses equal to 1e-6, on two to eight ranks, over every layout that they take; and
+// steps in fp32, losses equal to 1e-6, on one to eight ranks, over every layout that they take; and
 // they hold the bytes that their Programs state.
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -35,67 +35,120 @@ const Kind kKinds[] = {
     {"swin", tests::small_swin},
 };
 
+/// Which models take a layout: encoder-decoders no stages in turn, blocks of several kinds neither
+/// slices nor split backwards nor stages as a V (docs/limits.md).
+enum class Taken { kByAll, kByOneStack, kByEqualBlocks };
+
+void as_planned(plan::Plan&) {}
+
 struct Layout {
   const char* name;
   plan::UniformOptions options;
-  // of the first two blocks, where they are not as the others
-  std::optional<LayerStrategy> first = {};
+  void (*change)(plan::Plan&) = as_planned;  // what the options do not say
+  Taken taken = Taken::kByAll;
   [[nodiscard]] int ranks() const { return options.tp * options.pp * options.dp; }
 };
 
-const std::vector<Layout>& layouts() {
+template <class Change>
+void each_strategy(plan::Plan& p, Change change) {
+  change(p.vocabulary);
+  for (plan::Stage& stage : p.stages)
+    for (plan::LayerRun& run : stage.runs) change(run.strategy);
+}
+
+std::vector<Layout> usual_layouts() {
   constexpr Recompute kFull = Recompute::kFull, kSelective = Recompute::kSelective,
                       kOperator = Recompute::kOperator;
-  static const std::vector<Layout> kLayouts{
-      {"dp2", {.dp = 2, .micro_batch = 2}},
-      {"dp2_zero1_selective", {.dp = 2, .zero = 1, .recompute = kSelective, .micro_batch = 2}},
-      {"dp4_zero2", {.dp = 4, .zero = 2, .micro_batch = 1}},
-      {"dp4_zero3_recompute", {.dp = 4, .zero = 3, .recompute = kFull, .micro_batch = 1}},
-      {"dp2_operator_recompute", {.dp = 2, .recompute = kOperator, .micro_batch = 2}},
-      {"tp2", {.tp = 2, .micro_batch = 4}},
-      {"tp2_sp_selective",
-       {.tp = 2, .sequence_parallel = true, .recompute = kSelective, .micro_batch = 4}},
-      {"tp4_sp_recompute",
-       {.tp = 4, .sequence_parallel = true, .recompute = kFull, .micro_batch = 4}},
-      {"tp4", {.tp = 4, .micro_batch = 2}},
-      {"pp2", {.pp = 2, .micro_batch = 2}},
-      {"pp2_gpipe_recompute",
-       {.pp = 2, .recompute = kFull, .schedule = Schedule::kGPipe, .micro_batch = 2}},
-      {"pp4", {.pp = 4, .micro_batch = 1}},
-      {"tp2_dp2_zero3", {.tp = 2, .dp = 2, .zero = 3, .micro_batch = 2}},
-      {"tp2_sp_dp2_zero1",
-       {.tp = 2, .dp = 2, .zero = 1, .sequence_parallel = true, .micro_batch = 1}},
-      {"tp2_sp_pp2", {.tp = 2, .pp = 2, .sequence_parallel = true, .micro_batch = 2}},
-      {"pp2_dp2_zero2", {.pp = 2, .dp = 2, .zero = 2, .micro_batch = 1}},
-      {"dp4_behind_tp2_sp",
-       {.dp = 4, .micro_batch = 1},
-       LayerStrategy{.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true}},
-      {"tp2_pp2_dp2_zero3_recompute",
-       {.tp = 2, .pp = 2, .dp = 2, .zero = 3, .recompute = kFull, .micro_batch = 2}},
-      {"dp8_zero3", {.dp = 8, .zero = 3, .micro_batch = 1}},
-      {"pp2_zb_h1", {.pp = 2, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 2}},
-      {"pp2_zb_v", {.pp = 2, .schedule = Schedule::kZeroBubbleV, .micro_batch = 2}},
-      {"pp2_interleaved",
-       {.pp = 2, .schedule = Schedule::kInterleaved, .micro_batch = 2, .virtual_stages = 2}},
-  };
+  return {{"alone_micro_batches", {.micro_batch = 2}},
+          {"alone_recompute", {.recompute = kFull, .micro_batch = 4}},
+          {"dp2", {.dp = 2, .micro_batch = 2}},
+          {"dp2_zero1_selective", {.dp = 2, .zero = 1, .recompute = kSelective, .micro_batch = 2}},
+          {"dp4_zero2", {.dp = 4, .zero = 2, .micro_batch = 1}},
+          {"dp4_zero3_recompute", {.dp = 4, .zero = 3, .recompute = kFull, .micro_batch = 1}},
+          {"dp2_operator_recompute", {.dp = 2, .recompute = kOperator, .micro_batch = 2}},
+          {"tp2", {.tp = 2, .micro_batch = 4}},
+          {"tp2_sp_selective",
+           {.tp = 2, .sequence_parallel = true, .recompute = kSelective, .micro_batch = 4}},
+          {"tp4_sp_recompute",
+           {.tp = 4, .sequence_parallel = true, .recompute = kFull, .micro_batch = 4}},
+          {"tp4", {.tp = 4, .micro_batch = 2}},
+          {"pp2", {.pp = 2, .micro_batch = 2}},
+          {"pp2_gpipe_recompute",
+           {.pp = 2, .recompute = kFull, .schedule = Schedule::kGPipe, .micro_batch = 2}},
+          {"pp4", {.pp = 4, .micro_batch = 1}},
+          {"tp2_dp2_zero3", {.tp = 2, .dp = 2, .zero = 3, .micro_batch = 2}},
+          {"tp2_sp_dp2_zero1",
+           {.tp = 2, .dp = 2, .zero = 1, .sequence_parallel = true, .micro_batch = 1}},
+          {"tp2_sp_pp2", {.tp = 2, .pp = 2, .sequence_parallel = true, .micro_batch = 2}},
+          {"pp2_dp2_zero2", {.pp = 2, .dp = 2, .zero = 2, .micro_batch = 1}}};
+}
+
+std::vector<Layout> further_layouts() {
+  return {{"dp4_behind_tp2_sp",
+           {.dp = 4, .micro_batch = 1},
+           [](plan::Plan& p) {
+             std::vector<plan::LayerRun>& runs = p.stages[0].runs;
+             const LayerStrategy first{.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true};
+             runs = {{.count = 2, .strategy = first}, {.count = 2, .strategy = runs[0].strategy}};
+           }},
+          {"dp2_zero3_reduced_per_micro_batch",
+           {.dp = 2, .zero = 3, .micro_batch = 1},
+           [](plan::Plan& p) {
+             each_strategy(p,
+                           [](LayerStrategy& s) { s.grad_reduce = plan::GradReduce::kMicroBatch; });
+           }},
+          {"dp4_zero3_shard2",
+           {.dp = 4, .zero = 3, .micro_batch = 1},
+           [](plan::Plan& p) { each_strategy(p, [](LayerStrategy& s) { s.shard = 2; }); }},
+          {"tp2_dp2_zero1_strided",
+           {.tp = 2, .dp = 2, .zero = 1, .micro_batch = 2},
+           [](plan::Plan& p) { each_strategy(p, [](LayerStrategy& s) { s.strided = true; }); }},
+          {"tp2_sp_pieces2",
+           {.tp = 2, .sequence_parallel = true, .tensor_pieces = 2, .micro_batch = 2}},
+          {"pp2_dp2_reduced_at_the_end",
+           {.pp = 2, .dp = 2, .zero = 1, .grad_reduce = plan::GradReduce::kEnd, .micro_batch = 1}},
+          {"dp2_zero3_attention_alone_slices2",
+           {.dp = 2, .zero = 3, .micro_batch = 2},
+           [](plan::Plan& p) {
+             for (plan::LayerRun& run : p.stages[0].runs) {
+               run.strategy.operators = plan::ShardedOperators::kAttention;
+               run.strategy.slices = 2;
+             }
+           },
+           Taken::kByEqualBlocks},
+          {"tp2_pp2_dp2_zero3_recompute",
+           {.tp = 2, .pp = 2, .dp = 2, .zero = 3, .recompute = Recompute::kFull, .micro_batch = 2}},
+          {"dp8_zero3", {.dp = 8, .zero = 3, .micro_batch = 1}},
+          {"pp2_zb_h1",
+           {.pp = 2, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 2},
+           as_planned,
+           Taken::kByEqualBlocks},
+          {"pp2_zb_v",
+           {.pp = 2, .schedule = Schedule::kZeroBubbleV, .micro_batch = 2},
+           as_planned,
+           Taken::kByEqualBlocks},
+          {"pp2_interleaved",
+           {.pp = 2, .schedule = Schedule::kInterleaved, .micro_batch = 2, .virtual_stages = 2},
+           as_planned,
+           Taken::kByOneStack}};
+}
+
+const std::vector<Layout>& layouts() {
+  static const std::vector<Layout> kLayouts = [] {
+    std::vector<Layout> all = usual_layouts();
+    for (Layout& l : further_layouts()) all.push_back(l);
+    return all;
+  }();
   return kLayouts;
 }
 
-/// Blocks of several kinds take neither stages as a V nor split backwards, and encoder-decoders no
-/// stages in turn (docs/limits.md).
 bool runs(const ModelSpec& m, const Layout& l) {
-  const Schedule schedule = l.options.schedule;
-  if (schedule == Schedule::kInterleaved) return !m.encoder_decoder();
-  return m.runs.empty() || schedule == Schedule::k1F1B || schedule == Schedule::kGPipe;
+  return l.taken == Taken::kByAll || m.runs.empty() ||
+         (l.taken == Taken::kByOneStack && !m.encoder_decoder());
 }
 
 plan::Program program_of(const ModelSpec& m, const Layout& l) {
-  if (!l.first) return lowered(m, l.options);
-  return lowered(m, l.options, [&](plan::Plan& p) {
-    std::vector<plan::LayerRun>& runs = p.stages[0].runs;
-    runs = {{.count = 2, .strategy = *l.first},
-            {.count = as_int(m.layers) - 2, .strategy = runs[0].strategy}};
-  });
+  return lowered(m, l.options, l.change);
 }
 
 class Kinds : public ::testing::TestWithParam<std::size_t> {};

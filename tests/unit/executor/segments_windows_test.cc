@@ -117,23 +117,32 @@ TEST_F(Segments, PoolIsTheMeanOfTheFirstTokens) {
 
 // 6 tokens of 8 numbers out of 24 of 2.
 TEST_F(Segments, ANormJoinsNeighbours) {
-  const SegmentShape s = shape_of(SegmentKind::kNorm, 8, 8);
+  SegmentShape s = shape_of(SegmentKind::kNorm, 8, 8);
   const at::Tensor x = random({kBatch, 4 * kTokens, 2}), gain = random({8}), bias = random({8}),
                    d = random({kBatch, kTokens, 8});
-  at::Tensor joined = x.view({kBatch, kTokens, 8}).detach().clone().requires_grad_(true);
-  const at::Tensor expected = at::layer_norm(joined, {8}, gain, bias, s.epsilon);
-  expected.backward(d);
-  Operands forward = operands(
-      {x},
-      {declared({kBatch, kTokens, 8}), declared({kBatch * kTokens}), declared({kBatch * kTokens})},
-      {gain, bias});
-  run_phase(s, Phase::kF, forward);
-  EXPECT_TRUE(at::allclose(forward.writes[0].tensor, expected, 1e-5, 1e-6));
-  Operands backward =
-      operands({d, x, forward.writes[1].tensor, forward.writes[2].tensor},
-               {declared({kBatch, 4 * kTokens, 2})}, {gain, bias}, {zeros({8}), zeros({8})});
-  run_phase(s, Phase::kBG, backward);
-  EXPECT_TRUE(at::allclose(backward.writes[0].tensor, joined.grad().view(x.sizes()), 1e-4, 1e-5));
+  for (const model::NormKind kind : {model::NormKind::kLayerNorm, model::NormKind::kRmsNorm}) {
+    s.norm = kind;
+    const bool layer = kind == model::NormKind::kLayerNorm;
+    at::Tensor joined = x.view({kBatch, kTokens, 8}).detach().clone().requires_grad_(true);
+    const at::Tensor expected =
+        layer ? at::layer_norm(joined, {8}, gain, bias, s.epsilon)
+              : joined * (joined.square().mean(-1, true) + s.epsilon).rsqrt() * gain;
+    expected.backward(d);
+    const std::vector<Output> statistics(layer ? 2 : 1, declared({kBatch * kTokens}));
+    std::vector<Output> made{declared({kBatch, kTokens, 8})};
+    made.insert(made.end(), statistics.begin(), statistics.end());
+    const Tensors weights = layer ? Tensors{gain, bias} : Tensors{gain};
+    Operands forward = operands({x}, made, weights);
+    run_phase(s, Phase::kF, forward);
+    EXPECT_TRUE(at::allclose(forward.writes[0].tensor, expected, 1e-5, 1e-6));
+    Tensors reads{d, x};
+    for (std::size_t i = 1; i < forward.writes.size(); ++i)
+      reads.push_back(forward.writes[i].tensor);
+    Operands backward =
+        operands(reads, {declared({kBatch, 4 * kTokens, 2})}, weights, {zeros({8}), zeros({8})});
+    run_phase(s, Phase::kBG, backward);
+    EXPECT_TRUE(at::allclose(backward.writes[0].tensor, joined.grad().view(x.sizes()), 1e-4, 1e-5));
+  }
 }
 
 TEST_F(Segments, TheClassTokensRowIsAddedToTheFirstTokenAlone) {

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
 #include "model/spec.h"
@@ -290,6 +291,15 @@ TEST(HfConfig, DecoderOfT5IsAsDeepAsItsEncoderUnlessStated) {
   EXPECT_EQ(m.layers, 4);
   EXPECT_EQ(m.kinds(), 2);  // no decoder block beside the first
   EXPECT_EQ(m.activation, Activation::kRelu);
+}
+
+TEST(HfConfig, T5ScalesItsOutputWhereItSharesTheEmbeddingAndNoScores) {
+  const ModelSpec shared = t5(R"(, "num_layers": 1)"),
+                  apart = t5(R"(, "num_layers": 1, "tie_word_embeddings": false)");
+  EXPECT_EQ(shared.score_scale, 1);
+  EXPECT_EQ(shared.logit_scale, 1 / std::sqrt(8.0));
+  EXPECT_EQ(apart.score_scale, 1);
+  EXPECT_EQ(apart.logit_scale, 1);
 }
 
 TEST(HfConfig, GatedT5IsOneOfVersionOneOne) {

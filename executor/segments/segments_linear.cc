@@ -75,14 +75,15 @@ void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
   const at::Tensor dy = rows_of(o.reads[0]);
   if (has_weight_gradient(phase)) {
     add_product_gradient(s, gradient_of(s, o), dy, columns(rows_of(o.reads[1])), s.scale);
-    if (s.bias) add_bias_gradient(o.gradients[1], dy);
+    if (s.bias) add_bias_gradient(o.gradients[1], s.scale == 1 ? dy : dy.mul(s.scale));
   }
   if (has_input_gradient(phase)) {
     at::Tensor dx = columns(made());
-    if (adds && s.steps > 1)
-      at::addmm_out(dx, dx, dy, weight());
-    else
-      at::mm_out(dx, dy, weight());
+    if (adds && s.steps > 1) {
+      at::addmm_out(dx, dx, dy, weight(), 1, s.scale);
+      return;
+    }
+    at::mm_out(dx, dy, weight());
     if (s.scale != 1) dx.mul_(s.scale);
   }
 }

@@ -1,5 +1,7 @@
 #include "topologies/fabric/fabric.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/check.h"
@@ -15,6 +17,22 @@ using base::Result;
 std::string_view to_string(FabricShape shape) {
   return base::EnumNames<kTorus>("switch", "leaf_spine", "rail_optimised", "fat_tree", "tree",
                                  "dragonfly", "torus")[shape];
+}
+
+std::string_view to_string(PathChoice paths) {
+  return base::EnumNames<PathChoice::kHashed>("fluid", "ecmp", "hashed")[paths];
+}
+
+double hashing_excess(double uplinks, double flows_a_link) {
+  const double mean = flows_a_link, reach = 12 * std::sqrt(mean) + 12;
+  constexpr double kNothing = 1e-12;
+  double k = std::floor(std::max(0.0, mean - reach)), fullest = k, below = 0, more = 1;
+  for (; k < mean || (more > kNothing && k < mean + reach); ++k) {
+    below += std::exp(k * std::log(mean) - mean - std::lgamma(k + 1));
+    more = 1 - std::pow(std::min(below, 1.0), uplinks);
+    fullest += more;
+  }
+  return std::max(1.0, fullest / mean);
 }
 
 uint64_t stable_hash(uint64_t a, uint64_t b) {

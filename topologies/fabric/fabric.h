@@ -23,11 +23,22 @@
 /// Paths. In a Clos network (the first four) all switches of an upper tier are equal, and a flow
 /// may cross any of them:
 ///
-///   fluid   every flow is split evenly over its equal paths. Then all uplinks of a leaf carry the
-///           same load at any time, so they are ONE link of their summed capacity and the tier
-///           above is one switch per pod (fat_tree) or one in all: the graph is a tree and every
-///           route is unique. This is exact for max-min fairness, as long as all uplinks of a leaf
-///           are equal, and a hundred times smaller.
+///   fluid   every flow is split evenly over its equal paths, as adaptive routing and spraying of
+///           packets do. Then all uplinks of a leaf carry the same load at any time, so they are
+///           ONE link of their summed capacity and the tier above is one switch per pod (fat_tree)
+///           or one in all: the graph is a tree and every route is unique. This is exact for
+///           max-min fairness, as long as all uplinks of a leaf are equal, and a hundred times
+///           smaller.
+///   hashed  static ECMP by queue pair: a card's traffic is `queue_pairs` equal flows, each hashed
+///           onto one of its paths. A collective waits for its slowest flow, so of U equal uplinks
+///           the fullest counts. It carries x times the mean, and all of them x less than their
+///           capacity: the graph of fluid with uplinks of 1 / x. With F flows over them, Poisson
+///           of mean l = F / U on each,
+///
+///               x = E[fullest] / l,   E[fullest] = sum over k >= 0 of 1 - P(Poisson(l) <= k)^U
+///
+///           F = queue_pairs P, U = P / o. x = 1 for one path; it falls with the flows a link, and
+///           traffic that one uplink could carry is never slowed (x <= U).
 ///   ecmp    every switch and uplink is a vertex and a link; a stable hash of the two ends and a
 ///           seed picks one path.
 ///
@@ -51,7 +62,8 @@ namespace orrery::topologies {
 
 enum class FabricShape { kSwitch, kLeafSpine, kRailOptimised, kFatTree, kTree, kDragonfly, kTorus };
 std::string_view to_string(FabricShape shape);  ///< as in a topology file: "leaf_spine"
-enum class PathChoice { kFluid, kEcmp };
+enum class PathChoice { kFluid, kEcmp, kHashed };
+std::string_view to_string(PathChoice paths);  ///< as in a topology file: "fluid"
 
 inline constexpr uint32_t kNoSwitch = 0xffffffff;
 
@@ -73,6 +85,7 @@ struct FabricSpec {
   base::Seconds switch_latency = {};  ///< of a link between two switches, the switch included
   PathChoice paths = PathChoice::kFluid;
   uint64_t ecmp_seed = 0;
+  double queue_pairs = 2;                 ///< of a card, hashed
   double oversubscription = 1;            ///< o; leaf_spine, rail_optimised, fat_tree
   uint32_t ports_per_leaf = 0;            ///< P of leaf_spine
   uint32_t hosts_per_leaf = 0;            ///< rail_optimised
@@ -145,6 +158,9 @@ class Fabric {
 /// overflow.
 [[nodiscard]] base::Result<std::shared_ptr<const Fabric>> make_fabric(
     const FabricSpec& spec, std::span<const NicRun> hosts);
+
+/// x of hashed paths, see above. @pre uplinks >= 1, flows_a_link > 0.
+double hashing_excess(double uplinks, double flows_a_link);
 
 /// The finalizer of SplitMix64 (Steele et al., OOPSLA 2014) over both: the same on every machine,
 /// for ECMP.

@@ -18,10 +18,16 @@ using enum FabricShape;
 
 constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
-/// Capacity above `cards` cards of b bytes per second, in whole bytes per second and at least 1.
+/// Capacity above `cards` cards of b bytes per second, in whole bytes per second and at least 1; of
+/// hashed paths what the fullest uplink leaves of it.
 int64_t capacity_above(const FabricSpec& spec, double cards) {
-  return std::max<int64_t>(
-      1, std::llround(std::floor(cards * real(spec.bytes_per_second) / spec.oversubscription)));
+  double excess = 1;
+  if (spec.paths == PathChoice::kHashed) {
+    const double uplinks = std::max(1.0, std::round(cards / spec.oversubscription));
+    excess = hashing_excess(uplinks, spec.queue_pairs * cards / uplinks);
+  }
+  return std::max<int64_t>(1, std::llround(std::floor(cards * real(spec.bytes_per_second) /
+                                                      spec.oversubscription / excess)));
 }
 
 /// Which leaf each card is on, and how many leaves there are.
@@ -253,7 +259,7 @@ class EcmpFatTree final : public Fabric {
 }  // namespace
 
 std::shared_ptr<const Fabric> make_clos(const FabricSpec& spec, std::span<const NicRun> hosts) {
-  if (spec.paths == PathChoice::kFluid || spec.shape == kSwitch || spec.shape == kTree)
+  if (spec.paths != PathChoice::kEcmp || spec.shape == kSwitch || spec.shape == kTree)
     return std::make_shared<FluidClos>(spec, hosts);
   if (spec.shape == kFatTree) return std::make_shared<EcmpFatTree>(spec, hosts);
   return std::make_shared<EcmpLeafSpine>(spec, hosts);

@@ -1,6 +1,5 @@
 #include "topologies/import/fabric_file.h"
 
-#include <array>
 #include <map>
 #include <utility>
 
@@ -22,8 +21,12 @@ std::vector<base::Named<FabricShape>> shapes() {
     rows.push_back({to_string(FabricShape(i)), FabricShape(i)});
   return rows;
 }
-constexpr std::array<base::Named<PathChoice>, 2> kPaths = {
-    {{"fluid", PathChoice::kFluid}, {"ecmp", PathChoice::kEcmp}}};
+std::vector<base::Named<PathChoice>> path_choices() {
+  std::vector<base::Named<PathChoice>> rows;
+  for (const PathChoice paths : {PathChoice::kFluid, PathChoice::kEcmp, PathChoice::kHashed})
+    rows.push_back({to_string(paths), paths});
+  return rows;
+}
 constexpr int64_t kMaxPorts = 4096;  // of one switch
 constexpr int64_t kMaxTorusSide = 65'536;
 
@@ -34,8 +37,14 @@ uint32_t read_count(Reader& reader, std::string_view key) {
 
 void read_clos(Reader& reader, FabricSpec& spec) {
   spec.oversubscription = reader.optional_double("oversubscription", {1, 1000}).value_or(1);
-  spec.paths = reader.optional_enum("paths", kPaths).value_or(PathChoice::kFluid);
+  // Ethernet's switches hash, InfiniBand's route adaptively
+  const PathChoice usual = spec.kind == "roce" ? PathChoice::kHashed : PathChoice::kFluid;
+  spec.paths = reader.optional_enum("paths", path_choices()).value_or(usual);
   if (spec.paths == PathChoice::kFluid) return;
+  if (spec.paths == PathChoice::kHashed) {
+    spec.queue_pairs = real(reader.optional_int("queue_pairs", {1, kMaxPorts}).value_or(2));
+    return;
+  }
   spec.ecmp_seed = static_cast<uint64_t>(
       reader.optional_int("ecmp_seed", {0, std::numeric_limits<int64_t>::max()}).value_or(0));
   if (spec.shape != kFatTree) spec.spines = read_count(reader, "spines");

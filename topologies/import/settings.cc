@@ -51,6 +51,7 @@ void list_fabric(FabricSpec& f, std::vector<Number>& numbers) {
   }
   numbers.push_back({"fabric", "switch_latency", &f.switch_latency});
   numbers.push_back({"fabric", "oversubscription", &f.oversubscription});
+  if (f.paths == PathChoice::kHashed) numbers.push_back({"fabric", "queue_pairs", &f.queue_pairs});
   numbers.push_back({"fabric", "local_bandwidth", Capacity{&f.local_bytes_per_second}});
   numbers.push_back({"fabric", "global_bandwidth", Capacity{&f.global_bytes_per_second}});
 }
@@ -114,7 +115,7 @@ struct Change {
   }
   Result<void> operator()(double* number) const {
     TRY(const double value, changed(setting, *number, double()));
-    TRY_VOID(check(value, 1, 1000));  // of oversubscription
+    TRY_VOID(check(value, 1, 1000));  // of oversubscription, queue pairs
     *number = value;
     return {};
   }

@@ -8,7 +8,8 @@
 ///     a kind of link    bandwidth (one direction, all lanes of a link), latency: nvlink, pcie, ib;
 ///                       where the fabric's cables are of that kind, theirs too
 ///     fabric            bandwidth, latency (of a card's cable), switch_latency, oversubscription,
-///                       local_bandwidth, global_bandwidth
+///     queue_pairs
+///                       (of hashed paths), local_bandwidth, global_bandwidth
 ///
 /// VALUE is a quantity with its unit as in the file, or a factor: `2x`.
 

@@ -25,9 +25,10 @@ constexpr std::string_view kHostFill = "#cfe8d8";
 std::string title_of(const Topology& t) {
   const FabricSpec& spec = t.cluster()->spec;
   const auto switches = t.cluster()->fabric->switches().size();
+  const std::string paths =
+      spec.paths == PathChoice::kFluid ? "" : fmt::format(", {}", to_string(spec.paths));
   return fmt::format("fabric {} ({}{}): {} switch{}, {} hosts", spec.name, to_string(spec.shape),
-                     spec.paths == PathChoice::kEcmp ? ", ecmp" : "", switches,
-                     switches == 1 ? "" : "es", t.hosts());
+                     paths, switches, switches == 1 ? "" : "es", t.hosts());
 }
 
 /// Centres of the first boxes of a row of n, and the text that tells of the others.

@@ -73,6 +73,11 @@ TEST(Settings, OversubscribeUplinks) {
   EXPECT_NE(built->fingerprint(), halved->fingerprint());
 }
 
+// Only hashed paths have queue pairs.
+TEST(Settings, QueuePairsAreOfHashedPaths) {
+  EXPECT_THAT(fault("fabric.queue_pairs=4"), HasSubstr("'fabric' has no 'queue_pairs'"));
+}
+
 TEST(Settings, ThatFindNothingSayWhatThereIs) {
   EXPECT_THAT(fault("ethernet.bandwidth=2x"), HasSubstr("parts: H100-SXM5-80GB, device, fabric"));
   EXPECT_THAT(fault("ib.bandwith=2x"), HasSubstr("did you mean 'bandwidth'?"));

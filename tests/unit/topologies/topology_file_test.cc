@@ -249,6 +249,24 @@ TEST(TopologyFile, AFabricNeedsNetworkCards) {
                   "host's network cards under 'nics:'"));
 }
 
+// Ethernet hashes unless the file says otherwise; InfiniBand does not.
+TEST(TopologyFile, PathsAreThoseThatAFabricOfItsKindHas) {
+  const auto spec = [](std::string_view kind, std::string_view more) {
+    std::string text(kGood);
+    text.replace(text.find("kind: ib"), 8, "kind: " + std::string(kind));
+    text +=
+        "  shape: leaf_spine\n  ports_per_leaf: 1\n  switch_latency: 1 us\n" + std::string(more);
+    return expect_ok(parse_topology(text, "net.yaml", 2)).cluster()->spec;
+  };
+  EXPECT_EQ(spec("ib", "").paths, PathChoice::kFluid);
+  EXPECT_EQ(spec("roce", "").paths, PathChoice::kHashed);
+  EXPECT_EQ(spec("roce", "").queue_pairs, 2);
+  EXPECT_EQ(spec("roce", "  paths: fluid\n").paths, PathChoice::kFluid);
+  EXPECT_EQ(spec("ib", "  paths: hashed\n  queue_pairs: 16\n").queue_pairs, 16);
+  EXPECT_THAT(faults_of(std::string(kGood) + "  paths: hashed\n", 2),
+              ElementsAre(HasSubstr("unknown key 'paths' in fabric")));
+}
+
 TEST(TopologyFile, NumberOfHostsHasBounds) {
   EXPECT_THAT(faults_of(kGood, 0), ElementsAre("error[E0005]: 0 hosts: expected 1 .. 1048576"));
   EXPECT_THAT(faults_of(kGood, 1'048'577),

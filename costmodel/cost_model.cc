@@ -14,6 +14,7 @@
 #include "costmodel/collectives/collective_forms.h"
 #include "costmodel/collectives/collectives.h"
 #include "costmodel/compute/compute.h"
+#include "costmodel/compute/kernels.h"
 #include "costmodel/profiles/device_names.h"
 #include "topologies/device_order.h"
 
@@ -306,8 +307,9 @@ Transfer CostModel::exchange(int first_rank, int rank_count, int peer_offset,
   return state_->collectives.exchange(first_rank, rank_count, peer_offset, bytes);
 }
 
-model::Framework CostModel::framework() const {
-  return profile() && profile()->framework ? *profile()->framework : model::Framework{};
+const model::Framework& CostModel::framework() const {
+  static const model::Framework none;
+  return profile() && profile()->framework ? *profile()->framework : none;
 }
 
 namespace {
@@ -372,7 +374,12 @@ bool CostModel::overlaps_tensor() const { return overlaps() && framework().tenso
 bool CostModel::overlaps_experts() const { return overlaps() && framework().expert_overlap; }
 
 std::int64_t CostModel::host_ps(int kernels) const {
-  return base::ceil_ps(base::Seconds(kernels * framework().host_seconds * state_->errors.launches));
+  return base::ceil_ps(
+      base::Seconds(kernels * framework().kernel_seconds * state_->errors.launches));
+}
+
+int CostModel::kernels(const model::SegmentShape& shape, model::Phase phase) const {
+  return issued_kernels(shape, phase, framework());
 }
 
 std::int64_t CostModel::context_bytes() const {

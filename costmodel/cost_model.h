@@ -137,8 +137,10 @@ class CostModel {
   /// reads rows does not wait for them, only for the exchange before to end
   /// (docs/models/mixtures.md).
   bool overlaps_experts() const;
-  /// What the host needs to issue so many kernels where it cannot run ahead; 0: it is never late.
+  /// What the host needs to issue so many kernels (docs/models/framework.md); 0: it is never late.
   std::int64_t host_ps(int kernels) const;
+  /// Kernels of a segment (compute/kernels.h).
+  int kernels(const model::SegmentShape& shape, model::Phase phase) const;
   /// Bytes per rank outside the Program's buffers: the framework's, of the profile, and the tables
   /// of rotary attention, 4 · sequence · head_dim.
   std::int64_t context_bytes() const;
@@ -163,7 +165,7 @@ class CostModel {
   struct State;
   explicit CostModel(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   std::shared_ptr<const Inputs> inputs_on(topologies::Topology topology) const;
-  model::Framework framework() const;
+  const model::Framework& framework() const;
   std::int64_t token_bytes(const plan::Program& program, const plan::Op& op) const;
   std::shared_ptr<const State> state_;
 };

@@ -81,7 +81,6 @@ constexpr Field<Framework> kFramework[] = {
     {"tokens_sent_once", &Framework::tokens_sent_once},
     {"expert_overlap", &Framework::expert_overlap},
     {"kernel_seconds", &Framework::kernel_seconds, kSecondsOfKernel},
-    {"host_seconds", &Framework::host_seconds, kSecondsOfKernel},
     {"loss_passes", &Framework::loss_passes, kTimes},
     {"norm_passes", &Framework::norm_passes, kTimes},
     {"activation_passes", &Framework::activation_passes, kTimes},

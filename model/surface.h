@@ -117,11 +117,9 @@ struct Framework {
   bool tokens_sent_once = false;
   // exchanges of experts run beside the computation of another micro-batch
   bool expert_overlap = false;
-  // the host needs this long to issue a kernel: none follows the one before it sooner
+  // the host needs this long for a kernel, with all that it does around one: a layer takes no less
+  // than that for each of its kernels
   double kernel_seconds = 0;
-  // what it needs for a kernel with all that it does around one, where it cannot run ahead: layers
-  // with experts read back how many rows they got
-  double host_seconds = 0;
   // passes over the logits, in their type, that forward and backward of the loss make together; 0:
   // those of the segments
   double loss_passes = 0;

@@ -37,7 +37,7 @@ base::Result<TimedStep> timed_step(const plan::Program& program, const costmodel
                                    std::int64_t cutoff_ps) {
   TRY_VOID(check_fits(program, cost));
   const std::int64_t slowdown = std::max<std::int64_t>(cost.overlap_slowdown_ppm(), 1'000'000);
-  const bool fuses = cost.overlaps() && slowdown == 1'000'000 && !host_may_be_late(program, cost);
+  const bool fuses = cost.overlaps() && slowdown == 1'000'000;
   TimedStep timed{fuses ? fuse(program) : without_frees(program), {}, {}};
   kernel::EventQueue queue;
   FlowNetwork network(cost.topology(), slowdown, queue, Interpreter::kFlowEvent);

@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "base/numbers.h"
 #include "costmodel/closed_form/closed_form.h"
-#include "costmodel/compute/kernels.h"
 #include "model/segment.h"
 
 namespace orrery::costmodel {
@@ -33,11 +32,11 @@ std::uint64_t word(Ranks ranks) {
   return static_cast<std::uint64_t>(ranks.first) << 32 | static_cast<std::uint64_t>(ranks.count);
 }
 
-/// Kernels of a template in which the host reads back how many rows its experts got; 0: of others,
-/// where it runs ahead. Without what serves weights, which depends on how they are sharded.
-int kernels_read_back(const plan::Program& program, const std::vector<plan::Op>& ops) {
+/// Kernels of a template that the host issues, without what serves weights: that depends on how
+/// they are sharded.
+int kernels_of(const plan::Program& program, const std::vector<plan::Op>& ops,
+               const CostModel& cost) {
   int kernels = 0;
-  bool reads_back = false;
   for (const plan::Op& op : ops) {
     if (op.kind != kCompute) {
       kernels += op.stream == plan::Stream::kData ? 0 : 1;
@@ -45,10 +44,9 @@ int kernels_read_back(const plan::Program& program, const std::vector<plan::Op>&
     }
     const model::SegmentShape& shape = program.segments[op.segment];
     if (shape.kind == model::SegmentKind::kZeroGradient) continue;
-    kernels += issued_kernels(shape, op.phase);
-    reads_back = reads_back || shape.kind == model::SegmentKind::kDispatch;
+    kernels += cost.kernels(shape, op.phase);
   }
-  return reads_back ? kernels : 0;
+  return kernels;
 }
 
 }  // namespace
@@ -143,9 +141,8 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
   const auto& ops = program.templates[id].ops;
   steps_.reserve(ops.size());
   prices.count(OperationPrices::kLowered * ops.size());
-  const auto flat = [&](const plan::BufferRef& r) {
-    return program.buffers[r.buffer].unit.has_value();
-  };
+  const auto& buffers = program.buffers;
+  const auto flat = [&](const plan::BufferRef& r) { return buffers[r.buffer].unit.has_value(); };
   const auto unit = [&](const plan::BufferRef& r) {
     return as_int(program.buffers[r.buffer].unit->raw());
   };
@@ -194,8 +191,9 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
     steps_.push_back(std::move(s));
   }
   find_dependencies(ops);
-  find_experts(program, ops);
+  find_experts(ops);
   find_alike();
+  kernels_ = kernels_of(program, ops, prices.cost());
 }
 
 void TemplateForm::find_alike() {
@@ -206,11 +204,10 @@ void TemplateForm::find_alike() {
   }
 }
 
-void TemplateForm::find_experts(const plan::Program& program, const std::vector<plan::Op>& ops) {
+void TemplateForm::find_experts(const std::vector<plan::Op>& ops) {
   for (std::size_t i = 0; i < ops.size(); ++i)
     steps_[i].rows_exchange = plan::exchanges_rows(ops[i]);
   exchanges_rows_ = std::ranges::any_of(steps_, &Step::rows_exchange);
-  kernels_ = kernels_read_back(program, ops);
 }
 
 /// Who reads or changes what another stream has changed, or changes what it has read. A stream ends

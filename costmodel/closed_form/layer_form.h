@@ -141,7 +141,7 @@ class TemplateForm {
   std::int64_t step_ps(const Step& s, std::int64_t b, const WeightBytes& weights, Ranks ranks,
                        DeviceKinds kinds, OperationPrices& prices) const;
   void find_dependencies(const std::vector<plan::Op>& ops);
-  void find_experts(const plan::Program& program, const std::vector<plan::Op>& ops);
+  void find_experts(const std::vector<plan::Op>& ops);
   void find_alike();
   /// Steps of `alone` ps each, every stream in its order: while computation and communication both
   /// run they take `slowdown` times as long. All but data communication.
@@ -158,7 +158,7 @@ class TemplateForm {
   std::array<std::uint16_t, plan::kStreams> first_ = {};  // of each stream
   bool side_by_side_ = false;  // some step of one stream does not wait for the one before it
   bool exchanges_rows_ = false;
-  int kernels_ = 0;  // that the host issues, where it cannot run ahead
+  int kernels_ = 0;  // that the host issues
 };
 
 }  // namespace orrery::costmodel

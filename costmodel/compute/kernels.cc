@@ -25,6 +25,11 @@ int quantising_kernels(Format format) {
   ORRERY_CHECK(false, "format {}", as_int(format));
 }
 
+int expert_bias_kernels(const SegmentShape& s, Phase phase) {
+  if (phase == kB) return 0;
+  return (phase == kF ? 2 : 5) * as_int(s.experts) + 2;
+}
+
 int product_kernels(const SegmentShape& s, Phase phase) {
   const bool experts = s.kind == kExpertIn || s.kind == kExpertOut;
   const int matrices = experts ? as_int(s.experts) : 1;
@@ -41,13 +46,6 @@ int scan_kernels(const SegmentShape& s, bool forward) {
   return forward ? 7 : 22;
 }
 
-}  // namespace
-
-int expert_bias_kernels(const SegmentShape& s, Phase phase) {
-  if (phase == kB) return 0;
-  return (phase == kF ? 2 : 5) * as_int(s.experts) + 2;
-}
-
 int stream_kernels(const SegmentShape& s, Phase phase) {
   const bool forward = phase == kF;
   switch (s.kind) {
@@ -55,7 +53,8 @@ int stream_kernels(const SegmentShape& s, Phase phase) {
     case kLoadTargets:
     case kSlice:
     case kZeroGradient:
-    case kAccumulate: return 1;
+    case kAccumulate:
+    case kAdamW: return 1;
     case kNorm:
     case kActivation: return forward ? 1 : 2;
     case kNormApply: return forward ? 1 : 2;
@@ -68,18 +67,25 @@ int stream_kernels(const SegmentShape& s, Phase phase) {
     case kLossMax: return 2;
     case kLossSum: return 8;
     case kLoss: return 6;
-    case kAdamW: return 8;
     case kScan: return scan_kernels(s, forward);
     default: return forward ? 3 : 6;  // routing and ring attention: a few small operations
   }
 }
 
-int issued_kernels(const SegmentShape& s, Phase phase) {
+int attention_kernels(const SegmentShape& s, bool forward, const model::Framework& framework) {
+  if (framework.attention != model::AttentionKernel::kExplicit)
+    return (forward ? 2 : 4) + (s.rotary ? 1 : 0);
+  return (forward ? 6 : 8) + (framework.dropout ? 1 : 0);
+}
+
+}  // namespace
+
+int issued_kernels(const SegmentShape& s, Phase phase, const model::Framework& framework) {
   const auto work = model::work(s, phase);
   if (work.flops.raw() == 0 && work.bytes.raw() == 0) return 0;
   switch (work_kind(s.kind)) {
     case WorkKind::kProduct: return product_kernels(s, phase);
-    case WorkKind::kAttention: return (phase == kF ? 2 : 4) + (s.rotary ? 1 : 0);
+    case WorkKind::kAttention: return attention_kernels(s, phase == kF, framework);
     case WorkKind::kStream: break;
   }
   return stream_kernels(s, phase);

@@ -4,8 +4,11 @@
 /// (arXiv 1909.08053's code, fused bias, dropout and residual; fused AdamW over lists of tensors;
 /// vocabulary-parallel loss in plain operations).
 ///
-///   streams        1 to 8 (stream_kernels)
-///   attention      2 forward, 4 backward, 1 more where positions are rotary
+///   streams        1 to 8
+///   AdamW          1 of a layer: a launch takes 320 pieces of 65,536 elements, of many tensors
+///                  (apex, csrc/multi_tensor_apply.cuh), for the norm, the scale and the step
+///   attention      2 forward, 4 backward, 1 more where positions are rotary; written out 6 and 8
+///                  (products, softmax, copies that change the layout), 1 more with dropout
 ///   scans          Mamba-2 7 forward (convolution, sums of steps, states, their sums, products of
 ///                  keys, scan, norm), 22 backward; the delta rule 18 (6 of them gates) and 22
 ///   a product      g for each of its matrices, g products: 1 for F, B and G, 2 for BG, 1 more for
@@ -25,13 +28,12 @@
 /// on a rank (Megatron-Bridge, perf-moe-comm-overlap card) has 151 a layer, forward and backward;
 /// these counts add up to about 120.
 #include "model/segment.h"
+#include "model/surface.h"
 
 namespace orrery::costmodel {
 
-int expert_bias_kernels(const model::SegmentShape& shape, model::Phase phase);
-int stream_kernels(const model::SegmentShape& shape, model::Phase phase);
-
 /// 0 for a phase without work.
-int issued_kernels(const model::SegmentShape& shape, model::Phase phase);
+int issued_kernels(const model::SegmentShape& shape, model::Phase phase,
+                   const model::Framework& framework = {});
 
 }  // namespace orrery::costmodel

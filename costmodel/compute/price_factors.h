@@ -12,8 +12,8 @@
 ///   operators             exp(operators · z), z ~ N(0, 1) for each shape and phase of a product
 ///                         or attention core by itself: a function of (seed, shape, phase)
 ///
-/// A kernel that the host cannot issue as fast as the device runs it takes
-/// max(device · its factor, host · launches).
+/// A layer whose kernels the host cannot issue as fast as the device runs them takes
+/// max(device · their factors, host · launches).
 #include <cstdint>
 
 #include "model/segment.h"

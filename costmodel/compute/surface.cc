@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "base/numbers.h"
-#include "costmodel/compute/kernels.h"
 
 namespace orrery::costmodel {
 namespace {
@@ -129,12 +128,7 @@ SurfacePrices SurfacePrices::drawn(const PriceFactors& errors) const {
   other.products_ *= errors.products;
   other.attention_ *= errors.attention;
   other.streams_ *= errors.streams;
-  other.framework_.kernel_seconds *= errors.launches;
   return other;
-}
-
-double SurfacePrices::issued(double seconds, int count) const {
-  return std::max(seconds, count * framework_.kernel_seconds);
 }
 
 double SurfacePrices::sustained(double seconds, double flops) const {
@@ -143,10 +137,9 @@ double SurfacePrices::sustained(double seconds, double flops) const {
   return load > 1 ? seconds * std::pow(load, 1 / surface_.power.exponent) : seconds;
 }
 
-double SurfacePrices::copy_seconds(double bytes, int count) const {
-  return issued(streams_ * (bytes / (surface_.stream.efficiency * bandwidth_) +
-                            surface_.product.launch_seconds),
-                count);
+double SurfacePrices::copy_seconds(double bytes) const {
+  return streams_ *
+         (bytes / (surface_.stream.efficiency * bandwidth_) + surface_.product.launch_seconds);
 }
 
 double SurfacePrices::product_seconds(std::int64_t m, std::int64_t n, std::int64_t k,
@@ -188,7 +181,7 @@ double SurfacePrices::expert_bias(const SegmentShape& s, Phase phase) const {
   const double each =
       forward ? framework_.expert_bias_bytes : framework_.expert_bias_gradient_bytes;
   if (each == 0) return 0;
-  return copy_seconds(each * real(s.token_count()) * real(s.out), expert_bias_kernels(s, phase));
+  return copy_seconds(each * real(s.token_count()) * real(s.out));
 }
 
 double SurfacePrices::linear(const SegmentShape& s, Phase phase) const {
@@ -196,21 +189,21 @@ double SurfacePrices::linear(const SegmentShape& s, Phase phase) const {
     SegmentShape whole = s;
     whole.tokens *= s.pieces;
     whole.pieces = 1;
-    return issued(linear(whole, phase) / s.pieces, phase == kF ? 1 : 2);
+    return linear(whole, phase) / s.pieces;
   }
   const std::int64_t matrices = s.kind == kExpertIn || s.kind == kExpertOut ? s.experts : 1;
   ORRERY_CHECK(matrices > 0);
   const std::int64_t rows = (s.token_count() + matrices - 1) / matrices;
-  const auto product = [&](Phase p, std::int64_t m, std::int64_t n, std::int64_t k, int kernels) {
+  const auto product = [&](Phase p, std::int64_t m, std::int64_t n, std::int64_t k) {
     const double quantising = model::quantising_bytes(s, p).raw(),
                  bytes = model::work(s, p).bytes.raw() - quantising;
-    const double alone = issued(product_seconds(m, n, k, matrices, bytes, s.format), kernels);
-    return quantising > 0 ? alone + copy_seconds(quantising, 1) : alone;
+    const double alone = product_seconds(m, n, k, matrices, bytes, s.format);
+    return quantising > 0 ? alone + copy_seconds(quantising) : alone;
   };
-  if (phase == kF) return product(kF, rows, s.out, s.in, 1) + expert_bias(s, kF);
+  if (phase == kF) return product(kF, rows, s.out, s.in) + expert_bias(s, kF);
   double sum = expert_bias(s, phase);
-  if (has_b(phase)) sum += product(kB, rows, s.in, s.out, 1);
-  if (has_g(phase)) sum += product(kG, s.out, s.in, rows, s.bias ? 2 : 1);
+  if (has_b(phase)) sum += product(kB, rows, s.in, s.out);
+  if (has_g(phase)) sum += product(kG, s.out, s.in, rows);
   if (phase == kBG && s.format != model::Format::kNone) {
     // One pass quantises the incoming gradient by rows and by columns.
     const double twice =
@@ -242,14 +235,14 @@ double SurfacePrices::flash(const SegmentShape& s, Phase phase) const {
   const double edges = r < keys ? a.window_seconds * b * q * n : 0;
   const double rotated =
       s.rotary ? framework_.rotary_passes * 2 * e * b * d * (n * q + v * keys) : 0;
-  const double rotation = rotated > 0 ? copy_seconds(rotated, 1) : 0;
+  const double rotation = rotated > 0 ? copy_seconds(rotated) : 0;
   if (phase == kF) {
     const double core = a.launch_seconds + serial + traffic + products + edges;
-    return rotation + issued(attention_ * sustained(core, flops), 2);
+    return rotation + attention_ * sustained(core, flops);
   }
   const double core = a.launch_seconds + 2 * serial + 2 * traffic +
                       2.5 * (flops / (backward_rate * peak_) + edges / a.backward_efficiency);
-  return rotation + issued(attention_ * sustained(core, 2.5 * flops), 4);
+  return rotation + attention_ * sustained(core, 2.5 * flops);
 }
 
 double SurfacePrices::explicit_attention(const SegmentShape& s, Phase phase) const {
@@ -260,14 +253,14 @@ double SurfacePrices::explicit_attention(const SegmentShape& s, Phase phase) con
                scores = e * real(batch) * real(q) * real(r);
   const double layouts = 8 * e * real(batch) * real(q) * real(d);
   const double half = s.causal ? 0.5 : 1.0;
-  const double by_scores = issued(product_seconds(q, r, d, batch, operands + scores), 1);
-  const double by_context = issued(product_seconds(q, d, r, batch, operands + scores), 1);
-  const double dropout = framework_.dropout ? copy_seconds(2.5 * scores, 1) : 0;
+  const double by_scores = product_seconds(q, r, d, batch, operands + scores);
+  const double by_context = product_seconds(q, d, r, batch, operands + scores);
+  const double dropout = framework_.dropout ? copy_seconds(2.5 * scores) : 0;
   if (phase == kF)
-    return by_scores + copy_seconds((1 + half) * scores, 1) + dropout + by_context +
-           copy_seconds(layouts, 3);
-  return by_scores + 3 * by_context + copy_seconds((1 + 2 * half) * scores, 1) + dropout +
-         copy_seconds(layouts, 3);
+    return by_scores + copy_seconds((1 + half) * scores) + dropout + by_context +
+           copy_seconds(layouts);
+  return by_scores + 3 * by_context + copy_seconds((1 + 2 * half) * scores) + dropout +
+         copy_seconds(layouts);
 }
 
 double SurfacePrices::stream(const SegmentShape& s, Phase phase) const {
@@ -284,9 +277,8 @@ double SurfacePrices::stream(const SegmentShape& s, Phase phase) const {
     bytes += (phase == kF ? 0.5 : 2.5) * tensor;
   }
   const double arithmetic = work.flops.raw() / (kVectorEfficiency * peak_);
-  return issued(streams_ * (std::max(arithmetic, bytes / (efficiency * bandwidth_)) +
-                            surface_.product.launch_seconds),
-                stream_kernels(s, phase));
+  return streams_ * (std::max(arithmetic, bytes / (efficiency * bandwidth_)) +
+                     surface_.product.launch_seconds);
 }
 
 double SurfacePrices::seconds(const SegmentShape& shape, Phase phase) const {

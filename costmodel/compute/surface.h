@@ -50,7 +50,6 @@
 /// The rest: max(W / (0.8 P), Q / (e_s M)) + launch, e_s stream efficiency; backward of a norm at
 /// e_s · norm_backward.
 ///
-/// A framework that launches kernels one by one: every kernel takes at least kernel_seconds.
 /// Explicit attention (Megatron-LM before flash attention, arXiv 1909.08053 section 3): scores
 /// product [s, r, d] per head, softmax, dropout, context product [s, d, r]; S = e_type b n s r
 /// bytes of scores:
@@ -121,8 +120,7 @@ class SurfacePrices {
   double flash(const model::SegmentShape& shape, model::Phase phase) const;
   double explicit_attention(const model::SegmentShape& shape, model::Phase phase) const;
   double stream(const model::SegmentShape& shape, model::Phase phase) const;
-  double copy_seconds(double bytes, int kernels) const;
-  double issued(double seconds, int kernels) const;
+  double copy_seconds(double bytes) const;
   double sustained(double seconds, double flops) const;
 
   /// A surface of products and the rates that its fractions stand for.

@@ -28,7 +28,6 @@ std::vector<Number> numbers_of(Profile& p) {
   if (!p.framework) return numbers;
   Framework& f = *p.framework;
   numbers.insert(numbers.end(), {{"kernel_seconds", &f.kernel_seconds},
-                                 {"host_seconds", &f.host_seconds},
                                  {"loss_passes", &f.loss_passes},
                                  {"norm_passes", &f.norm_passes},
                                  {"activation_passes", &f.activation_passes},

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fits the five constants of predict.py: on all families, into the profile that ships, and without each of them, into constants.json.
+"""Fits the five constants of predict.py: on all families, into the profile that ships, and without each of them, into constants.json; of
+vTrain's one-host rows, which alone show what the host does, without each half of their groups.
 
     experiments/validation/fit.py [--orrery build/release/orrery]
 
@@ -23,8 +24,8 @@ START = {"composition": 1.1, "kernel_seconds": 42e-6, "collective_factor": 1.3, 
 BOUNDS = {"composition": (0.9, 1.3), "kernel_seconds": (1e-5, 1e-4), "collective_factor": (1.0, 1.6), "issue_seconds": (5e-6, 1.5e-4), "fabric_share": (0.2, 1.0)}
 DOUBT = 0.02
 DIFFERENCE, FIRST_STEP, LAST_STEP = 0.1, 0.2, 0.001
-SPREAD_START = {"products": 0.05, "streams": 0.05, "launches": 0.15, "in_hosts": 0.05, "fabric": 0.1, "step": 0.02}
-SPREAD_BOUNDS = {"products": (0.02, 0.3), "streams": (0.05, 0.3), "launches": (0.05, 0.3), "in_hosts": (0.05, 0.3), "fabric": (0.1, 0.3), "step": (0.01, 0.3)}
+SPREAD_START = {"products": 0.05, "streams": 0.05, "launches": 0.15, "in_hosts": 0.05, "fabric": 0.1, "step": 0.05}
+SPREAD_BOUNDS = {"products": (0.02, 0.3), "streams": (0.05, 0.3), "launches": (0.05, 0.3), "in_hosts": (0.05, 0.3), "fabric": (0.1, 0.3), "step": (0.05, 0.3)}
 SPREAD_FIRST_STEP, SPREAD_LAST_STEP = 0.1, 0.002
 # Their errors are of settings that their source leaves open, which no price errs by.
 SETTINGS_OPEN = {"sc21"}
@@ -56,7 +57,7 @@ class Linear:
     def objective(self, move, left_out):
         by_family = {}
         for i, row in enumerate(self.table):
-            if row["family"] != left_out:
+            if predict.left_out(row) != left_out:
                 error = self.base[i] + sum(m * s[i] for m, s in zip(move, self.slopes))
                 by_family.setdefault(row["family"], []).append(abs(error))
         doubt = sum((math.log(self.point[n] / START[n]) + m) ** 2 for n, m in zip(predict.NAMES, move))
@@ -82,13 +83,13 @@ class Spreads:
     """Errors of every row, and how each source moves it."""
 
     def __init__(self, orrery, linear, left_out):
-        """`left_out`: constants without each family."""
+        """`left_out`: constants without each set of rows of predict.left_out()."""
         self.table, point = linear.table, linear.point
         slowed = [math.log(float(r["step_time_s"])) for r in predict.run_table(orrery, self.table, predict.profile(point, streams=1 + DIFFERENCE), 2)]
         now = [b + math.log(float(r["measured_step_s"])) for b, r in zip(linear.base, self.table)]
         self.errors = [0.0] * len(self.table)
-        for family, values in left_out.items():
-            rows = [i for i, r in enumerate(self.table) if r["family"] == family]
+        for name, values in left_out.items():
+            rows = [i for i, r in enumerate(self.table) if predict.left_out(r) == name]
             for i, seconds in zip(rows, predict.simulate(orrery, [self.table[i] for i in rows], values)):
                 self.errors[i] = math.log(float(self.table[i]["measured_step_s"]) / seconds)
         self.slopes = []
@@ -149,7 +150,7 @@ def main():
     linear = Linear(orrery, table, START)
     linear = Linear(orrery, table, linear.minimum("none")[0])
     result = {}
-    for left_out in ["none", *sorted({r["family"] for r in table})]:
+    for left_out in ["none", *sorted({predict.left_out(r) for r in table})]:
         result[left_out], value = linear.minimum(left_out)
         print(f"without {left_out}: objective {value:.4f}, {result[left_out]}", flush=True)
     values = result.pop("none")

@@ -3,12 +3,13 @@
 The constants, all of software and network of whole machine rooms, none of one row. They ship in costmodel/profiles/software/megatron-2021.json, and there alone:
 
     composition        products and attention in a step / alone (clocks under sustained load, libraries of 2021 against those measured)
-    kernel_seconds     what the host needs to issue one kernel
+    kernel_seconds     what the host needs for one kernel, with all that it does around it
     collective_factor  a collective in a step / alone (vTrain, MICRO 2024, reports 1.3)
     issue_seconds      what the host adds to a collective
     fabric_share       share of a network card's rate that transfers between hosts get
 """
 import csv
+import functools
 import json
 import pathlib
 import subprocess
@@ -22,6 +23,7 @@ PLACES = {"composition": ("composition_factor",), "kernel_seconds": ("framework"
           "issue_seconds": ("step_communication", "issue_seconds"), "fabric_share": ("step_communication", "fabric_share")}
 NAMES = tuple(PLACES)
 COVERAGE = 0.8  # of a band
+BY_GROUPS = "vtrain-one-host"  # the one family that hosts hold up: kernel_seconds is seen nowhere else
 
 
 def rows():
@@ -30,13 +32,19 @@ def rows():
 
 
 def constants(left_out=None):
-    """The constants that ship, or those fitted without a family."""
+    """The constants that ship, or those fitted without some rows, named as by left_out()."""
     if left_out:
         return json.loads((HERE / "constants.json").read_text(encoding="utf-8"))[left_out]
     software = json.loads(SOFTWARE.read_text(encoding="utf-8"))
     return {name: software[place[0]] if len(place) == 1 else software[place[0]][place[1]] for name, place in PLACES.items()}
 
 
+def left_out(row):
+    """The rows that constants for this one may not have seen: its family, or its half of the groups of one that alone shows a constant."""
+    return f"{row['family']} {folds()[row['id']]}" if row["family"] == BY_GROUPS else row["family"]
+
+
+@functools.cache
 def folds():
     """0 or 1 for each row's id: groups of rows (one model, batch and number of GPUs of a family) are dealt out in turn."""
     dealt = {}

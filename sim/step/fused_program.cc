@@ -37,8 +37,9 @@ bool inner(const Op& op) {
 
 class Fusion {
  public:
-  explicit Fusion(plan::Program program) {
-    f_.program = std::move(program);
+  explicit Fusion(const plan::Program& program) {
+    f_.program = program;
+    f_.whole = &program;
     f_.first_run = as_u32(f_.program.segments.size());
     std::vector<unsigned> by(f_.program.buffers.size(), 0);  // 1: inner, 2: others
     for (const plan::Template& t : f_.program.templates)
@@ -134,12 +135,12 @@ class Fusion {
 
 }  // namespace
 
-FusedProgram fuse(plan::Program program) { return Fusion(std::move(program)).run(); }
+FusedProgram fuse(const plan::Program& program) { return Fusion(program).run(); }
 
-FusedProgram without_frees(plan::Program program) {
-  for (plan::Template& t : program.templates)
+FusedProgram without_frees(const plan::Program& program) {
+  FusedProgram f{.program = program, .runs = {}, .whole = &program};
+  for (plan::Template& t : f.program.templates)
     for (Op& op : t.ops) op.frees.clear();
-  FusedProgram f{std::move(program), 0, {}};
   f.first_run = as_u32(f.program.segments.size());
   return f;
 }

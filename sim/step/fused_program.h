@@ -12,7 +12,8 @@
 /// So nothing inside a run waits for another stream, and no other stream waits for anything but its
 /// end. One operation that takes as long as all of them, and touches what they touch of buffers
 /// that other operations touch too, starts with the first and ends with the last. Frees change no
-/// times (expand.h) and are left out. @pre communication does not slow compute
+/// times (expand.h) and are left out. Where the host is late the last run of a template waits for
+/// it, as its last operation would. @pre communication does not slow compute
 /// (CostModel::overlap_slowdown_ppm), and overlaps it. Example: a layer's forward on one device is
 /// one operation instead of ten.
 #include <cstdint>
@@ -26,6 +27,7 @@ struct FusedProgram {
   plan::Program program;  // a run is one operation of a segment of its own, from first_run on
   std::uint32_t first_run = 0;
   std::vector<std::vector<plan::Op>> runs;  // [segment - first_run]
+  const plan::Program* whole = nullptr;     // what it was made of, which must outlive it
   /// Null: the operation is itself.
   [[nodiscard]] const std::vector<plan::Op>* run_of(const plan::Op& op) const {
     return op.kind == plan::OpKind::kCompute && op.segment.raw() >= first_run
@@ -34,8 +36,8 @@ struct FusedProgram {
   }
 };
 
-FusedProgram fuse(plan::Program program);
+FusedProgram fuse(const plan::Program& program);
 /// Without runs: of any communication.
-FusedProgram without_frees(plan::Program program);
+FusedProgram without_frees(const plan::Program& program);
 
 }  // namespace orrery::sim

@@ -145,11 +145,10 @@ class Preparation {
     }
   }
 
-  /// The last operation that computes in a template with experts waits for the host
+  /// The last operation that computes in a template waits for the host
   /// (TemplateForm::host_wait_ps).
   void find_late() {
-    if (!host_may_be_late(program_, cost_)) return;
-    ORRERY_CHECK(fused_ == nullptr || fused_->runs.empty(), "runs of a host that may be late");
+    if (cost_.host_ps(1) == 0) return;
     for (const plan::TemplateId id : program_.templates.ids()) {
       const plan::Op* last = nullptr;
       for (const plan::Op& op : program_.templates[id].ops) {
@@ -200,6 +199,7 @@ class Preparation {
         }
         if (const std::vector<plan::Op>* run = fused_ != nullptr ? fused_->run_of(op) : nullptr) {
           for (const plan::Op& one : *run) p.compute_ps += segment_ps(one.segment, one.phase);
+          p.compute_ps += host_wait_ps(c, op);
           break;
         }
         const model::SegmentShape& shape = program_.segments[op.segment];
@@ -231,7 +231,8 @@ class Preparation {
     const auto late = late_.find(&op);
     if (late == late_.end()) return 0;
     const plan::RankClass& k = program_.classes[c];
-    const costmodel::TemplateForm form(program_, late->second, false, prices_);
+    const plan::Program& whole = fused_ != nullptr ? *fused_->whole : program_;
+    const costmodel::TemplateForm form(whole, late->second, false, prices_);
     return form.host_wait_ps(1, {}, {k.first_rank, k.count}, prices_);
   }
 
@@ -354,12 +355,6 @@ class Preparation {
 };
 
 }  // namespace
-
-bool host_may_be_late(const plan::Program& program, const costmodel::CostModel& cost) {
-  return cost.host_ps(1) > 0 && std::ranges::any_of(program.segments, [](const auto& shape) {
-           return shape.kind == model::SegmentKind::kDispatch;
-         });
-}
 
 base::Result<PreparedStep> prepare(const plan::Program& program, const costmodel::CostModel& cost,
                                    FlowNetwork& network, bool fold) {

@@ -106,10 +106,6 @@ struct PreparedStep {
   std::vector<Crossing> crossings;
 };
 
-/// Whether a host that reads back rows of experts may hold up devices: runs of operations then do
-/// not stand for one.
-bool host_may_be_late(const plan::Program& program, const costmodel::CostModel& cost);
-
 /// Registers every transfer in `network` and freezes it. Program and cost must outlive the result.
 /// Without `fold` transfers name the links of every host; times are the same (class_loads.h).
 /// Errors: kInconsistent for a peer or group member outside the world.

@@ -48,7 +48,7 @@ SUB_ROOMS = {
         "collectives": set(),
         "profiles": set(),
         ".": {"compute", "collectives", "profiles"},
-        "closed_form": {"compute", "."},
+        "closed_form": {"."},
         "uncertainty": {"compute", "closed_form", "."},
         "energy": {"compute"},
     },

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/numbers.h"
@@ -17,7 +19,7 @@ namespace orrery::sim {
 namespace {
 
 struct Answers {
-  std::int64_t closed_ps = 0;
+  std::int64_t closed_ps = 0, timed_ps = 0;
   SimReport simulated;
   costmodel::PlanCost closed;
   std::int64_t context_bytes = 0;
@@ -41,7 +43,9 @@ Answers both(const std::string& model_name, const plan::UniformOptions& options,
   Answers a;
   a.closed = costmodel::plan_cost(cost, plan).value();
   a.closed_ps = a.closed.step_ps;
-  a.simulated = simulate(plan::lower(plan, model).value(), cost).value();
+  const plan::Program program = plan::lower(plan, model).value();
+  a.simulated = simulate(program, cost).value();
+  a.timed_ps = simulated_step_ps(program, cost).value().value();
   a.context_bytes = cost.context_bytes();
   return a;
 }
@@ -176,29 +180,43 @@ TEST(ClosedForm, EqualsTheSimulationOfExpertsWithoutOverlap) {
 const plan::UniformOptions kExperts{
     .dp = 4, .ep = 4, .micro_batch = 1, .global_batch = 32, .sequence = 64};
 
-// A host that is late takes its time for every layer, whatever the device does; one that is not
-// changes nothing, and neither does one of a model without experts.
+// A host that is never late changes nothing; one that always is takes its time for every kernel,
+// whatever the device does; between them a step takes no less than by either.
 TEST(ClosedForm, EqualsTheSimulationOfALateHost) {
-  const auto with = [&](const char* model, double seconds) {
-    return both(model, kExperts, false, 1,
-                model::Framework{.name = "host", .host_seconds = seconds});
-  };
-  const Answers never = with("mixtral-tiny", 0), hidden = with("mixtral-tiny", 1e-9),
-                late = with("mixtral-tiny", 1e-3), later = with("mixtral-tiny", 2e-3);
-  EXPECT_EQ(hidden.simulated.step_time_ps, never.simulated.step_time_ps);
-  EXPECT_EQ(late.simulated.step_time_ps, late.closed_ps);
-  EXPECT_EQ(later.simulated.step_time_ps, later.closed_ps);
-  // four layers, eight micro-batches, each of as many kernels: 1 ms more for each of them
-  const std::int64_t more_ps = later.closed_ps - late.closed_ps, each_ps = 1'000'000'000;
-  EXPECT_EQ(more_ps % (4 * 8 * each_ps), 0);
-  EXPECT_GT(more_ps / (4 * 8 * each_ps), 40);
-  EXPECT_LT(late.closed_ps - more_ps, never.closed_ps);
-  plan::UniformOptions dense = kExperts;
-  dense.ep = 1;
-  EXPECT_EQ(
-      both("llama-tiny", dense, false, 1, model::Framework{.name = "host", .host_seconds = 1e-3})
-          .closed_ps,
-      both("llama-tiny", dense, false).closed_ps);
+  for (const char* model : {"mixtral-tiny", "llama-tiny"}) {
+    plan::UniformOptions o = kExperts;
+    if (model == std::string_view("llama-tiny")) o.ep = 1;
+    const auto with = [&](double seconds) {
+      return both(model, o, false, 1, model::Framework{.name = "host", .kernel_seconds = seconds});
+    };
+    const Answers never = with(0), hidden = with(1e-12), some = with(1e-6), late = with(1e-3),
+                  later = with(2e-3);
+    EXPECT_EQ(hidden.simulated.step_time_ps, never.simulated.step_time_ps);
+    for (const Answers& a : {some, late, later})
+      EXPECT_EQ(a.simulated.step_time_ps, a.closed_ps) << model;
+    const std::int64_t more_ps = later.closed_ps - late.closed_ps, each_ps = 1'000'000'000;
+    EXPECT_EQ(more_ps % each_ps, 0);
+    EXPECT_GT(more_ps / each_ps, 4 * 8 * 30);  // four layers, eight micro-batches
+    EXPECT_LT(late.closed_ps - more_ps, never.closed_ps);
+    EXPECT_GE(some.closed_ps, std::max(never.closed_ps, more_ps / 1000));
+    EXPECT_LE(some.closed_ps, never.closed_ps + more_ps / 1000);
+  }
+}
+
+// The time alone is found on runs of operations: they wait for the host as one would.
+TEST(ClosedForm, RunsOfALateHostTakeAsLongAsTheirOperations) {
+  const plan::UniformOptions o{.tp = 2,
+                               .pp = 2,
+                               .zero = 1,
+                               .recompute = plan::Recompute::kFull,
+                               .micro_batch = 1,
+                               .global_batch = 8,
+                               .sequence = 64};
+  for (const double seconds : {1e-6, 1e-5, 1e-3}) {
+    const Answers a =
+        both("llama-tiny", o, true, 1, model::Framework{.name = "host", .kernel_seconds = seconds});
+    EXPECT_EQ(a.timed_ps, a.simulated.step_time_ps) << seconds;
+  }
 }
 
 // Exchanges beside another micro-batch: hidden as far as computation lasts. The closed form is the

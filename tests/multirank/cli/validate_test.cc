@@ -73,7 +73,7 @@ TEST_F(Validate, ACalibratedProfileIsHeldAgainstBlocksOfOtherShapes) {
 
 TEST_F(Validate, EveryRankClassOfAPlanForEightDevicesIsReplayedOnThisOne) {
   ASSERT_EQ(run("plan --model llama-tiny --cluster dgx-1-v100 --precision fp32 --global-batch 16 "
-                "--fix tp=2,pp=2,zero=1 --out plan.json > /dev/null"),
+                "--fix tp=2,pp=2,zero=1,schedule=1f1b --out plan.json > /dev/null"),
             0);
   ASSERT_EQ(run("replay --plan plan.json --device cpu --steps 1 --trace trace.json --json > "
                 "replay.json"),

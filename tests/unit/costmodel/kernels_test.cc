@@ -89,5 +89,15 @@ TEST(IssuedKernels, OfOtherSegmentsAreAFew) {
   EXPECT_EQ(issued_kernels(attention, kB), 5);
 }
 
+// arXiv 1909.08053's: two products, a softmax, copies of q, k and v or of what comes out.
+TEST(IssuedKernels, OfAttentionWrittenOutAreMore) {
+  const model::Framework written{.attention = model::AttentionKernel::kExplicit},
+      dropped{.attention = model::AttentionKernel::kExplicit, .dropout = true};
+  EXPECT_EQ(issued_kernels(shape(kAttention), kF, written), 2 + 1 + 3);
+  EXPECT_EQ(issued_kernels(shape(kAttention), kB, written), 4 + 1 + 3);
+  EXPECT_EQ(issued_kernels(shape(kAttention), kF, dropped), 7);
+  EXPECT_EQ(issued_kernels(shape(kAttention), kB, dropped), 9);
+}
+
 }  // namespace
 }  // namespace orrery::costmodel

@@ -294,18 +294,6 @@ TEST(SurfacePrices, CompositionSlowsProductsAndAttentionButNotStreams) {
   EXPECT_DOUBLE_EQ(step.seconds(norm, Phase::kBG), alone.seconds(norm, Phase::kBG));
 }
 
-TEST(SurfacePrices, AHostThatIssuesKernelsSlowlyBoundsSmallOnesOnly) {
-  SegmentShape norm = shape(SegmentKind::kNorm);
-  norm.tokens = 1;
-  norm.in = 64;
-  const model::Framework slow{.name = "eager", .kernel_seconds = 50e-6};
-  EXPECT_DOUBLE_EQ(prices(surface(), slow).seconds(norm, Phase::kF), 50e-6);
-  EXPECT_DOUBLE_EQ(prices(surface(), slow).seconds(norm, Phase::kB), 100e-6);
-  norm.tokens = 1'000'000;
-  EXPECT_DOUBLE_EQ(prices(surface(), slow).seconds(norm, Phase::kF),
-                   prices().seconds(norm, Phase::kF));
-}
-
 TEST(SurfacePrices, PhaseWithoutWorkIsFree) {
   SegmentShape s = shape(SegmentKind::kLoadTokens);
   s.tokens = 1;

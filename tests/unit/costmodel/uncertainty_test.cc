@@ -149,17 +149,16 @@ TEST(DrawnPrices, MeasuredTimesErrAsTheirKindDoes) {
       2 * (2'000'000 + 20'000'000));
 }
 
-// A kernel that the host issues slower than the device runs it: the host's error counts, and the
-// device's does not.
-TEST(DrawnPrices, BoundByLaunchesErrAsLaunchesDo) {
+TEST(DrawnPrices, TheHostErrsAsLaunchesDo) {
   auto p = named();
   p.surfaces.emplace_back();
-  p.framework = model::Framework{.kernel_seconds = 1.0};
+  p.framework = model::Framework{.kernel_seconds = 1e-6};
   const CostModel cost = priced(p),
                   late = priced(p).drawn({.products = 2, .streams = 2, .launches = 1.25});
-  EXPECT_EQ(late.segment_ps(product(4096), Phase::kF),
-            cost.segment_ps(product(4096), Phase::kF) * 5 / 4);
-  EXPECT_EQ(late.segment_ps(norm(), Phase::kF), cost.segment_ps(norm(), Phase::kF) * 5 / 4);
+  EXPECT_EQ(cost.host_ps(4), 4'000'000);
+  EXPECT_EQ(late.host_ps(4), 5'000'000);
+  const CostModel slow_host = priced(p).drawn({.launches = 1.25});
+  EXPECT_EQ(slow_host.segment_ps(norm(), Phase::kF), cost.segment_ps(norm(), Phase::kF));
 }
 
 TEST(DrawnPrices, WithoutErrorsAreThePrices) {

@@ -73,11 +73,14 @@ function withTip(e, text) {
   return e;
 }
 // From pale to full, in both themes; x from 0 to 1.
-function heat(x) {
-  const pale = [222, 232, 243], full = [16, 64, 130];
-  return "rgb(" + pale.map((v, i) => Math.round(v + (full[i] - v) * Math.min(Math.max(x, 0), 1))).join(",") + ")";
+const heatChannels = x => [222, 232, 243].map((v, i) => Math.round(v + ([16, 64, 130][i] - v) * Math.min(Math.max(x, 0), 1)));
+const heat = x => "rgb(" + heatChannels(x).join(",") + ")";
+// White or black, whichever contrasts more: 4.58 at least on any colour (WCAG 2.2, relative luminance).
+function inkOn(x) {
+  const [r, g, b] = heatChannels(x).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const luminance = 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  return 1.05 * 0.05 > (luminance + 0.05) ** 2 ? "#ffffff" : "#000000";
 }
-const inkOn = x => x > 0.45 ? "#ffffff" : "#16202b";
 // Parts of a step, in colours told apart without red against green.
 const colours = {
   forward: "#0072b2", backward: "#009e73", recompute: "#7fd0b4", optimizer: "#8a63c9", tensor: "#e69f00", context: "#b59b00", expert: "#a0642c", data: "#d55e00",

@@ -2,21 +2,16 @@
 // every parallel dimension alone and in mixtures. Frozen weights stay as they are, and B = 0 at
 // first is the model without adapters.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <map>
+#include <optional>
+#include <string>
 
 #include "base/json.h"
 #include "executor/runtime/interpreter.h"
 #include "executor/state/data.h"
 #include "plan/check/check.h"
-#include "plan/lowering/lower.h"
 #include "plan_cases_fixture.h"
-#include "tests/support/json_file.h"
 #include "tests/support/rank_body.h"
 
 namespace orrery::executor::testing {
@@ -134,16 +129,9 @@ class Adapters : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(Adapters, TrainLikeOneProcess) {
   const auto& [name, options] = plans()[GetParam()];
-  const auto out = std::filesystem::temp_directory_path() /
-                   ("orrery-adapters-" + name + "-" + std::to_string(::getpid()) + ".json");
-  ::setenv("ORRERY_TEST_CASE", std::to_string(GetParam()).c_str(), 1);
-  ::setenv("ORRERY_TEST_OUT", out.c_str(), 1);
-  const base::Result<int> code = launch_local(options.tp * options.pp * options.dp * options.cp,
-                                              tests::rank_arguments("AdapterRank.Trains"));
-  ASSERT_TRUE(code) << base::to_string(code.error());
-  ASSERT_EQ(*code, 0);
-  const base::Result<base::Json> json = tests::read_json(out);
-  std::filesystem::remove(out);
+  const std::optional<base::Json> json =
+      found_by_ranks("AdapterRank.Trains", std::to_string(GetParam()),
+                     options.tp * options.pp * options.dp * options.cp);
   ASSERT_TRUE(json);
   for (const Kind& kind : kKinds) {
     if (!runs(kind, options)) continue;
@@ -162,15 +150,11 @@ INSTANTIATE_TEST_SUITE_P(Plans, Adapters, ::testing::Range(std::size_t{0}, plans
 
 // Not a test of its own: what each rank of the test above runs.
 RANK_BODY(AdapterRank, Trains) {
-  const char* number = std::getenv("ORRERY_TEST_CASE");
-  ASSERT_NE(number, nullptr) << "run by the tests above";
-  const Options& options = plans()[std::stoul(number)].second;
+  const Options& options = plans()[std::stoul(case_of_ranks())].second;
   base::Json out;
   for (const Kind& kind : kKinds)
     if (runs(kind, options)) out[kind.name] = losses_of(model_of(kind), options, "mpi");
-  if (detect_launch()->rank != 0) return;
-  const auto written = base::write_json(std::getenv("ORRERY_TEST_OUT"), out);
-  ASSERT_TRUE(written);
+  keep_found(out);
 }
 
 }  // namespace

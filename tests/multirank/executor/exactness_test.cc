@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 
 #include "base/json.h"
 #include "costmodel/cost_model.h"
@@ -120,8 +119,7 @@ TEST(Exactness, SchedulesAreBitExact) {
 
 // Not a test of its own: what each rank of train_ranks runs.
 RANK_BODY(Rank, Trains) {
-  const char* name = std::getenv("ORRERY_TEST_CASE");
-  ASSERT_NE(name, nullptr) << "run by the tests above";
+  const std::string name = case_of_ranks();
   RunOptions options = training();
   options.backend = "mpi";
   options.timeline = true;
@@ -137,9 +135,7 @@ RANK_BODY(Rank, Trains) {
                    {"peaks", report->peak_memory_bytes},
                    {"order", order_of(program, report->timeline)}};
   }
-  if (detect_launch()->rank != 0) return;
-  const auto written = base::write_json(std::getenv("ORRERY_TEST_OUT"), out);
-  ASSERT_TRUE(written);
+  keep_found(out);
 }
 
 }  // namespace

@@ -2,18 +2,15 @@
 // equal to 1e-6, on two and four ranks, with tensor and sequence parallelism, sharded states,
 // pipelines and recomputation.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
+#include <optional>
+#include <string>
 
 #include "base/json.h"
 #include "plan/check/check.h"
-#include "plan/lowering/lower.h"
 #include "plan_cases_fixture.h"
-#include "tests/support/json_file.h"
 #include "tests/support/rank_body.h"
 
 namespace orrery::executor::testing {
@@ -207,16 +204,8 @@ class Families : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(Families, TrainLikeOneProcess) {
   const auto& [name, options] = plans()[GetParam()];
-  const auto out = std::filesystem::temp_directory_path() /
-                   ("orrery-families-" + name + "-" + std::to_string(::getpid()) + ".json");
-  ::setenv("ORRERY_TEST_CASE", std::to_string(GetParam()).c_str(), 1);
-  ::setenv("ORRERY_TEST_OUT", out.c_str(), 1);
-  const base::Result<int> code = launch_local(options.tp * options.pp * options.dp,
-                                              tests::rank_arguments("FamilyRank.Trains"));
-  ASSERT_TRUE(code) << base::to_string(code.error());
-  ASSERT_EQ(*code, 0);
-  const base::Result<base::Json> json = tests::read_json(out);
-  std::filesystem::remove(out);
+  const std::optional<base::Json> json = found_by_ranks(
+      "FamilyRank.Trains", std::to_string(GetParam()), options.tp * options.pp * options.dp);
   ASSERT_TRUE(json);
   for (const Kind& kind : kKinds) {
     if (!runs(kind, options)) continue;
@@ -236,9 +225,7 @@ INSTANTIATE_TEST_SUITE_P(Plans, Families, ::testing::Range(std::size_t{0}, plans
 
 // Not a test of its own: what each rank of the test above runs.
 RANK_BODY(FamilyRank, Trains) {
-  const char* number = std::getenv("ORRERY_TEST_CASE");
-  ASSERT_NE(number, nullptr) << "run by the tests above";
-  const plan::UniformOptions& options = plans()[std::stoul(number)].second;
+  const plan::UniformOptions& options = plans()[std::stoul(case_of_ranks())].second;
   RunOptions run_options = training();
   run_options.backend = "mpi";
   base::Json out;
@@ -252,9 +239,7 @@ RANK_BODY(FamilyRank, Trains) {
         << kind.name << ": a loss is not a number, the first is " << losses.front();
     out[kind.name] = losses;
   }
-  if (detect_launch()->rank != 0) return;
-  const auto written = base::write_json(std::getenv("ORRERY_TEST_OUT"), out);
-  ASSERT_TRUE(written);
+  keep_found(out);
 }
 
 }  // namespace

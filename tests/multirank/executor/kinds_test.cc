@@ -2,18 +2,12 @@
 // steps in fp32, losses equal to 1e-6, on one to eight ranks, over every layout that they take; and
 // they hold the bytes that their Programs state.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <filesystem>
+#include <optional>
+#include <string>
 
 #include "base/json.h"
-#include "plan/check/check.h"
-#include "plan/lowering/lower.h"
 #include "plan_cases_fixture.h"
-#include "tests/support/json_file.h"
 #include "tests/support/rank_body.h"
 #include "tests/support/small_kinds.h"
 
@@ -155,35 +149,14 @@ class Kinds : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(Kinds, TrainLikeOneProcess) {
   const Layout& layout = layouts()[GetParam()];
-  const auto out =
-      std::filesystem::temp_directory_path() /
-      ("orrery-kinds-" + std::string(layout.name) + "-" + std::to_string(::getpid()) + ".json");
-  ::setenv("ORRERY_TEST_CASE", std::to_string(GetParam()).c_str(), 1);
-  ::setenv("ORRERY_TEST_OUT", out.c_str(), 1);
-  const base::Result<int> code =
-      launch_local(layout.ranks(), tests::rank_arguments("KindRank.Trains"));
-  ASSERT_TRUE(code) << base::to_string(code.error());
-  ASSERT_EQ(*code, 0);
-  const base::Result<base::Json> json = tests::read_json(out);
-  std::filesystem::remove(out);
-  ASSERT_TRUE(json);
+  const std::optional<base::Json> found =
+      found_by_ranks("KindRank.Trains", std::to_string(GetParam()), layout.ranks());
+  ASSERT_TRUE(found);
   for (const Kind& kind : kKinds) {
     const ModelSpec m = kind.make();
     if (!runs(m, layout)) continue;
     SCOPED_TRACE(kind.name);
-    const plan::Program program = program_of(m, layout);
-    const auto faults = plan::check(program);
-    EXPECT_TRUE(faults.empty()) << faults.front().message;
-    const Curve alone = train_alone(m);
-    EXPECT_LT(alone.losses.back(), 0.95 * alone.losses.front()) << "the model does not learn";
-    const base::Json& ranks = json->at(kind.name);
-    const double difference =
-        largest_relative_difference(ranks.at("losses").get<std::vector<double>>(), alone.losses);
-    EXPECT_LE(difference, 1e-6);
-    const double bytes =
-        expect_stated_bytes(program, ranks.at("peaks").get<std::vector<std::int64_t>>());
-    std::printf("%-28s loss %.1e  peak %+.1f %%  %s\n", layout.name, difference, 100 * bytes,
-                kind.name);
+    expect_trained_like_one(m, program_of(m, layout), found->at(kind.name), layout.name, kind.name);
   }
 }
 INSTANTIATE_TEST_SUITE_P(Layouts, Kinds, ::testing::Range(std::size_t{0}, layouts().size()),
@@ -191,23 +164,13 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Kinds, ::testing::Range(std::size_t{0}, layout
 
 // Not a test of its own: what each rank of the test above runs.
 RANK_BODY(KindRank, Trains) {
-  const char* number = std::getenv("ORRERY_TEST_CASE");
-  ASSERT_NE(number, nullptr) << "run by the tests above";
-  const Layout& layout = layouts()[std::stoul(number)];
-  RunOptions options = training();
-  options.backend = "mpi";
-  base::Json out;
+  const Layout& layout = layouts()[std::stoul(case_of_ranks())];
+  base::Json found;
   for (const Kind& kind : kKinds) {
     const ModelSpec m = kind.make();
-    if (!runs(m, layout)) continue;
-    const auto report = run(program_of(m, layout), options);
-    ASSERT_TRUE(report) << kind.name << base::to_string(report.error());
-    std::vector<double> losses;
-    for (const StepResult& s : report->steps) losses.push_back(s.loss);
-    out[kind.name] = {{"losses", losses}, {"peaks", report->peak_memory_bytes}};
+    if (runs(m, layout)) found[kind.name] = train_over_mpi(program_of(m, layout));
   }
-  if (detect_launch()->rank != 0) return;
-  ASSERT_TRUE(base::write_json(std::getenv("ORRERY_TEST_OUT"), out));
+  keep_found(found);
 }
 
 }  // namespace

@@ -1,19 +1,13 @@
 // Mixtures of experts train like one process: 30 AdamW steps in fp32, losses equal to 1e-6, bytes
 // those of the Program. A router's capacity counts tokens of one sequence on one rank; so where
 // ranks share the tokens of a sequence, capacity is such that nothing is dropped.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <filesystem>
+#include <optional>
+#include <string>
 
 #include "base/json.h"
-#include "plan/check/check.h"
 #include "plan_cases_fixture.h"
-#include "tests/support/json_file.h"
 #include "tests/support/rank_body.h"
 
 namespace orrery::executor::testing {
@@ -141,33 +135,14 @@ class Mixtures : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(Mixtures, TrainLikeOneProcess) {
   const Layout& layout = layouts()[GetParam()];
-  const auto out = std::filesystem::temp_directory_path() /
-                   fmt::format("orrery-mixtures-{}-{}.json", layout.name, ::getpid());
-  ::setenv("ORRERY_TEST_CASE", std::to_string(GetParam()).c_str(), 1);
-  ::setenv("ORRERY_TEST_OUT", out.c_str(), 1);
-  const base::Result<int> code =
-      launch_local(layout.ranks(), tests::rank_arguments("MixtureRank.Trains"));
-  ASSERT_TRUE(code) << base::to_string(code.error());
-  ASSERT_EQ(*code, 0);
-  const base::Result<base::Json> json = tests::read_json(out);
-  std::filesystem::remove(out);
-  ASSERT_TRUE(json);
+  const std::optional<base::Json> found =
+      found_by_ranks("MixtureRank.Trains", std::to_string(GetParam()), layout.ranks());
+  ASSERT_TRUE(found);
   for (const Mixture& mixture : kMixtures) {
     if (!runs(mixture, layout)) continue;
     SCOPED_TRACE(mixture.name);
-    const plan::Program program = program_of(mixture.make(), layout.options);
-    const auto faults = plan::check(program);
-    ASSERT_TRUE(faults.empty()) << faults.front().message;
-    const Curve alone = train_alone(mixture.make());
-    EXPECT_LT(alone.losses.back(), 0.95 * alone.losses.front()) << "the model does not learn";
-    const base::Json& trained = json->at(mixture.name);
-    const double difference =
-        largest_relative_difference(trained.at("losses").get<std::vector<double>>(), alone.losses);
-    EXPECT_LE(difference, 1e-6);
-    const double memory =
-        expect_stated_bytes(program, trained.at("peaks").get<std::vector<std::int64_t>>());
-    std::printf("%-38s loss %.1e memory %+.2f%%  %s\n", layout.name, difference, 100 * memory,
-                mixture.name);
+    expect_trained_like_one(mixture.make(), program_of(mixture.make(), layout.options),
+                            found->at(mixture.name), layout.name, mixture.name);
   }
 }
 INSTANTIATE_TEST_SUITE_P(Layouts, Mixtures, ::testing::Range(std::size_t{0}, layouts().size()),
@@ -175,22 +150,12 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Mixtures, ::testing::Range(std::size_t{0}, lay
 
 // Not a test of its own: what each rank of the test above runs.
 RANK_BODY(MixtureRank, Trains) {
-  const char* number = std::getenv("ORRERY_TEST_CASE");
-  ASSERT_NE(number, nullptr) << "run by the tests above";
-  const Layout& layout = layouts()[std::stoul(number)];
-  RunOptions options = training();
-  options.backend = "mpi";
-  base::Json out;
-  for (const Mixture& mixture : kMixtures) {
-    if (!runs(mixture, layout)) continue;
-    const auto report = run(program_of(mixture.make(), layout.options), options);
-    ASSERT_TRUE(report) << mixture.name << base::to_string(report.error());
-    std::vector<double> losses;
-    for (const StepResult& s : report->steps) losses.push_back(s.loss);
-    out[mixture.name] = {{"losses", losses}, {"peaks", report->peak_memory_bytes}};
-  }
-  if (detect_launch()->rank != 0) return;
-  ASSERT_TRUE(base::write_json(std::getenv("ORRERY_TEST_OUT"), out));
+  const Layout& layout = layouts()[std::stoul(case_of_ranks())];
+  base::Json found;
+  for (const Mixture& mixture : kMixtures)
+    if (runs(mixture, layout))
+      found[mixture.name] = train_over_mpi(program_of(mixture.make(), layout.options));
+  keep_found(found);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "plan/check/check.h"
 #include "plan/lowering/lower.h"
 #include "plan/program/memory.h"
 #include "tests/support/json_file.h"
@@ -418,24 +419,66 @@ Curve train_alone(const model::ModelSpec& model) {
   return curve;
 }
 
-std::vector<Curve> train_ranks(const PlanCase& plan_case) {
-  const std::filesystem::path out =
-      std::filesystem::temp_directory_path() /
-      ("orrery-" + plan_case.name + "-" + std::to_string(::getpid()) + ".json");
-  ::setenv("ORRERY_TEST_CASE", plan_case.name.c_str(), 1);
+std::optional<base::Json> found_by_ranks(const char* body, const std::string& case_name,
+                                         int ranks) {
+  const auto out = std::filesystem::temp_directory_path() /
+                   fmt::format("orrery-{}-{}-{}.json", body, case_name, ::getpid());
+  ::setenv("ORRERY_TEST_CASE", case_name.c_str(), 1);
   ::setenv("ORRERY_TEST_OUT", out.c_str(), 1);
-  const base::Result<int> code =
-      launch_local(plan_case.ranks, tests::rank_arguments("Rank.Trains"));
+  const base::Result<int> code = launch_local(ranks, tests::rank_arguments(body));
   if (!code || *code != 0) {
     ADD_FAILURE() << (code ? "exit code " + std::to_string(*code) : base::to_string(code.error()));
-    return {};
+    return std::nullopt;
   }
-  const base::Result<base::Json> json = tests::read_json(out);
+  base::Result<base::Json> json = tests::read_json(out);
   std::filesystem::remove(out);
-  if (!json) {
-    ADD_FAILURE() << base::to_string(json.error());
+  if (json) return *std::move(json);
+  ADD_FAILURE() << base::to_string(json.error());
+  return std::nullopt;
+}
+
+std::string case_of_ranks() {
+  const char* name = std::getenv("ORRERY_TEST_CASE");
+  if (name == nullptr) throw std::runtime_error("run by the tests of its file");
+  return name;
+}
+
+void keep_found(const base::Json& found) {
+  if (detect_launch()->rank != 0) return;
+  ASSERT_TRUE(base::write_json(std::getenv("ORRERY_TEST_OUT"), found));
+}
+
+base::Json train_over_mpi(const plan::Program& program) {
+  RunOptions options = training();
+  options.backend = "mpi";
+  const base::Result<RunReport> report = run(program, options);
+  if (!report) {
+    ADD_FAILURE() << base::to_string(report.error());
     return {};
   }
+  std::vector<double> losses;
+  for (const StepResult& s : report->steps) losses.push_back(s.loss);
+  return {{"losses", losses}, {"peaks", report->peak_memory_bytes}};
+}
+
+void expect_trained_like_one(const model::ModelSpec& model, const plan::Program& program,
+                             const base::Json& found, const char* layout, const char* name) {
+  const auto faults = plan::check(program);
+  ASSERT_TRUE(faults.empty()) << faults.front().message;
+  const Curve alone = train_alone(model);
+  EXPECT_LT(alone.losses.back(), 0.95 * alone.losses.front()) << "the model does not learn";
+  const double difference =
+      largest_relative_difference(found.at("losses").get<std::vector<double>>(), alone.losses);
+  EXPECT_LE(difference, 1e-6);
+  const double bytes =
+      expect_stated_bytes(program, found.at("peaks").get<std::vector<std::int64_t>>());
+  std::printf("%-38s loss %.1e  memory %+.2f %%  %s\n", layout, difference, 100 * bytes, name);
+}
+
+std::vector<Curve> train_ranks(const PlanCase& plan_case) {
+  const std::optional<base::Json> json =
+      found_by_ranks("Rank.Trains", plan_case.name, plan_case.ranks);
+  if (!json) return {};
   std::vector<Curve> curves;
   for (const char* family : kFamilies) {
     const base::Json& j = json->at(family);

@@ -3,9 +3,11 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "executor/runtime/run.h"
 #include "plan/program/plan.h"
 #include "plan/program/program.h"
@@ -51,6 +53,20 @@ struct Curve {
   std::vector<std::int64_t> peak_memory_bytes;    // by stage
   std::map<int, std::vector<std::string>> order;  // of the last step, by rank; of several ranks
 };
+/// This binary again over MPI, once a rank, for a case of a rank body ("Suite.Body"): what rank 0
+/// kept of it. Nothing after a failure, which it reports.
+std::optional<base::Json> found_by_ranks(const char* body, const std::string& case_name, int ranks);
+/// In a rank body: its case, a name or a number; and, on rank 0, what it found.
+std::string case_of_ranks();
+void keep_found(const base::Json& found);
+
+/// In a rank body: trains for training(); {losses, peaks}. Null after a failure, which it reports.
+base::Json train_over_mpi(const plan::Program& program);
+/// The Program is sound; what train_over_mpi() found of it are the losses of one process within
+/// 1e-6, which fall, and the stated bytes. Prints both under the two names.
+void expect_trained_like_one(const model::ModelSpec& model, const plan::Program& program,
+                             const base::Json& found, const char* layout, const char* name);
+
 /// What each rank did, in order of its beginning: "name template.index layer l micro-batch m".
 /// Without sends: they are left behind, and their spans in the simulator begin when the receiver
 /// comes.

@@ -6,18 +6,15 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
-#include <filesystem>
+#include <optional>
 
 #include "base/json.h"
 #include "plan/check/check.h"
 #include "plan/lowering/lower.h"
 #include "plan_cases_fixture.h"
-#include "tests/support/json_file.h"
 #include "tests/support/rank_body.h"
 
 namespace orrery::executor::testing {
@@ -80,19 +77,10 @@ Curve alone(Precision precision, const std::string& family) {
 
 /// Both families, by kFamilies.
 std::vector<Curve> together(const Layout& layout, Precision precision) {
-  const std::filesystem::path out =
-      std::filesystem::temp_directory_path() / fmt::format("orrery-quantised-{}.json", ::getpid());
-  ::setenv("ORRERY_TEST_CASE", layout.name, 1);
   ::setenv("ORRERY_TEST_PRECISION", std::string(to_string(precision)).c_str(), 1);
-  ::setenv("ORRERY_TEST_OUT", out.c_str(), 1);
-  const base::Result<int> code =
-      launch_local(layout.ranks(), tests::rank_arguments("Quantised.Trains"));
-  const base::Result<base::Json> json = tests::read_json(out);
-  std::filesystem::remove(out);
-  if (!code || *code != 0 || !json) {
-    ADD_FAILURE() << layout.name << " in " << to_string(precision) << " failed";
-    return {};
-  }
+  const std::optional<base::Json> json =
+      found_by_ranks("Quantised.Trains", layout.name, layout.ranks());
+  if (!json) return {};
   std::vector<Curve> curves;
   for (const char* family : kFamilies)
     curves.push_back({json->at(family).at("losses").get<std::vector<double>>(),
@@ -162,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, QuantisedTraining,
 
 // Not a test of its own: what each rank of together() runs.
 RANK_BODY(Quantised, Trains) {
-  const std::string name = std::getenv("ORRERY_TEST_CASE");
+  const std::string name = case_of_ranks();
   const std::string precision = std::getenv("ORRERY_TEST_PRECISION");
   const auto layout =
       std::ranges::find_if(layouts(), [&](const Layout& l) { return name == l.name; });
@@ -178,8 +166,7 @@ RANK_BODY(Quantised, Trains) {
     const Curve curve = curve_of(*report);
     out[family] = {{"losses", curve.losses}, {"peaks", curve.peak_memory_bytes}};
   }
-  if (detect_launch()->rank != 0) return;
-  ASSERT_TRUE(base::write_json(std::getenv("ORRERY_TEST_OUT"), out));
+  keep_found(out);
 }
 
 }  // namespace

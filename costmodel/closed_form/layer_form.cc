@@ -143,10 +143,8 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
   prices.count(OperationPrices::kLowered * ops.size());
   const auto& buffers = program.buffers;
   const auto flat = [&](const plan::BufferRef& r) { return buffers[r.buffer].unit.has_value(); };
-  const auto unit = [&](const plan::BufferRef& r) {
-    return as_int(program.buffers[r.buffer].unit->raw());
-  };
-  const auto bytes = [&](const plan::BufferRef& r) { return program.buffers[r.buffer].bytes(); };
+  const auto unit = [&](const plan::BufferRef& r) { return as_int(buffers[r.buffer].unit->raw()); };
+  const auto bytes = [&](const plan::BufferRef& r) { return buffers[r.buffer].bytes(); };
   for (const plan::Op& op : ops) {
     Step s;
     s.kind = op.kind;

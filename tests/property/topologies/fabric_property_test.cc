@@ -44,7 +44,7 @@ FabricSpec any_spec(uint32_t hosts) {
   spec.shape = *rc::gen::element(FabricShape::kSwitch, FabricShape::kLeafSpine,
                                  FabricShape::kRailOptimised, FabricShape::kFatTree,
                                  FabricShape::kTree, FabricShape::kDragonfly, FabricShape::kTorus);
-  spec.paths = *rc::gen::element(PathChoice::kFluid, PathChoice::kEcmp);
+  spec.paths = *rc::gen::element(PathChoice::kFluid, PathChoice::kEcmp, PathChoice::kHashed);
   spec.ecmp_seed = *rc::gen::inRange<uint64_t>(0, 3);
   spec.ports_per_leaf = *rc::gen::inRange(1u, 5u);
   spec.hosts_per_leaf = *rc::gen::inRange(1u, 4u);

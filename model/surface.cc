@@ -87,6 +87,8 @@ constexpr Field<Framework> kFramework[] = {
     {"rotary_passes", &Framework::rotary_passes, kTimes},
     {"expert_bias_bytes", &Framework::expert_bias_bytes, kTimes},
     {"expert_bias_gradient_bytes", &Framework::expert_bias_gradient_bytes, kTimes},
+    {"clamp_bytes", &Framework::clamp_bytes, kTimes},
+    {"clamp_gradient_bytes", &Framework::clamp_gradient_bytes, kTimes},
     {"gradient_bytes", &Framework::gradient_bytes, {0.0, 4.0}},
     {"gather_copies", &Framework::gather_copies, kTimes},
     {"reduce_copies", &Framework::reduce_copies, kTimes},

@@ -128,6 +128,9 @@ struct Framework {
   // biases of experts' outputs, weighted by the gate and added row by row: bytes through memory of
   // an output element, forward and backward; 0: added by the product
   double expert_bias_bytes = 0, expert_bias_gradient_bytes = 0;
+  // what clamps the inputs of a gated activation in front of its kernel: bytes through memory of an
+  // output element, forward and backward; 0: that kernel
+  double clamp_bytes = 0, clamp_gradient_bytes = 0;
   // of a gradient element that replicas sum, on the wire; 0: those of its buffer
   double gradient_bytes = 0;
   // sharded parameters: bytes through memory, on the compute stream, for each that a gather brings

@@ -46,6 +46,11 @@ int scan_kernels(const SegmentShape& s, bool forward) {
   return forward ? 7 : 22;
 }
 
+int clamp_kernels(const SegmentShape& s, bool forward, const model::Framework& framework) {
+  if (s.kind != kActivation || s.activation != model::Activation::kClampedSwiglu) return 0;
+  return framework.clamp_bytes == 0 ? 0 : forward ? 3 : 7;
+}
+
 int stream_kernels(const SegmentShape& s, Phase phase) {
   const bool forward = phase == kF;
   switch (s.kind) {
@@ -88,7 +93,7 @@ int issued_kernels(const SegmentShape& s, Phase phase, const model::Framework& f
     case WorkKind::kAttention: return attention_kernels(s, phase == kF, framework);
     case WorkKind::kStream: break;
   }
-  return stream_kernels(s, phase);
+  return stream_kernels(s, phase) + clamp_kernels(s, phase == kF, framework);
 }
 
 }  // namespace orrery::costmodel

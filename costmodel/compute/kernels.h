@@ -16,6 +16,9 @@
 ///   a bias of      weighted by the gate and added by expert: 2 of each and 2 forward, 5 of each
 ///   experts'       and 2 for gradients (TEGroupedMLP._apply_bias of Megatron-Core)
 ///   outputs
+///   clamps of a    two and their join 3 forward; 7 backward (two masks and their product, a choice
+///   gated          by each mask, a join)
+///   activation
 ///   its operands   q for each of its matrices and each operand that is quantised: of F the input,
 ///                  of backward the incoming gradient. q by format: delayed 1, current 3 (maximum,
 ///                  scale, cast), blocks of fp8 1, blocks of 32 2 (cast, layout of the scales),

@@ -270,6 +270,9 @@ double SurfacePrices::stream(const SegmentShape& s, Phase phase) const {
   if (loss && framework_.loss_passes > 0) bytes *= framework_.loss_passes / kLossPasses;
   if (s.kind == kNorm && s.norm == model::NormKind::kRmsNorm) bytes *= framework_.norm_passes;
   if (s.kind == kActivation && s.gated) bytes *= framework_.activation_passes;
+  if (s.kind == kActivation && s.activation == model::Activation::kClampedSwiglu)
+    bytes += (phase == kF ? framework_.clamp_bytes : framework_.clamp_gradient_bytes) *
+             real(s.token_count()) * real(s.out);
   if (s.kind == kAttentionSplit && s.rotary) bytes *= framework_.rotary_passes;
   if (s.kind == kNorm && phase != kF) efficiency *= surface_.stream.norm_backward;
   if (s.kind == kResidual && framework_.dropout) {

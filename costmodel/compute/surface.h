@@ -69,6 +69,8 @@
 ///             as 1 / peak does.
 ///   bias      of experts' outputs, weighted by the gate: expert_bias_bytes of an output element
 ///             forward, expert_bias_gradient_bytes backward, a stream behind the product
+///   clamps    in front of a gated activation: clamp_bytes of an output element more forward,
+///             clamp_gradient_bytes more backward
 ///   dropout   before a residual: 0.5 of a tensor more forward, 2.5 more backward
 ///   loss      loss_passes L: the loss segments' traffic times L / 4
 ///

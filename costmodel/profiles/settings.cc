@@ -34,6 +34,8 @@ std::vector<Number> numbers_of(Profile& p) {
                                  {"rotary_passes", &f.rotary_passes},
                                  {"expert_bias_bytes", &f.expert_bias_bytes},
                                  {"expert_bias_gradient_bytes", &f.expert_bias_gradient_bytes},
+                                 {"clamp_bytes", &f.clamp_bytes},
+                                 {"clamp_gradient_bytes", &f.clamp_gradient_bytes},
                                  {"gradient_bytes", &f.gradient_bytes},
                                  {"gather_copies", &f.gather_copies},
                                  {"reduce_copies", &f.reduce_copies},

@@ -81,7 +81,7 @@ std::vector<Rule> rules() {
 
 constinit const Exporter kMegatronBridgeExporter{
     {Framework::kMegatronBridge, "megatron-bridge", "Megatron-Bridge", "067f987",
-     "a Python function over its ConfigContainer", "megatron-core", "megatron"},
+     "a Python function over its ConfigContainer", "megatron-bridge", "megatron"},
     nearest,
     megatron_faults,
     write,

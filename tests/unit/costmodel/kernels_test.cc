@@ -63,6 +63,19 @@ TEST(IssuedKernels, OfABiasedOutputOfExpertsAreThoseOfItsParts) {
   EXPECT_EQ(issued_kernels(in, kBG), 8 * 3);
 }
 
+// Two clamps and a join; two masks, their product, two choices, a join and a mask of one bound.
+TEST(IssuedKernels, OfClampsAreThoseInFrontOfTheActivation) {
+  SegmentShape glu = shape(kActivation);
+  glu.gated = true;
+  glu.activation = model::Activation::kClampedSwiglu;
+  const model::Framework apart{.clamp_bytes = 16};
+  EXPECT_EQ(issued_kernels(glu, kF), 1);
+  EXPECT_EQ(issued_kernels(glu, kF, apart), 1 + 3);
+  EXPECT_EQ(issued_kernels(glu, kB, apart), 2 + 7);
+  glu.activation = model::Activation::kSilu;
+  EXPECT_EQ(issued_kernels(glu, kB, apart), 2);
+}
+
 // As the code of state-spaces/mamba and flash-linear-attention calls them.
 TEST(IssuedKernels, OfAScanAreAChain) {
   SegmentShape scan = shape(kScan);

@@ -97,6 +97,24 @@ TEST(Surface, BiasesOfExpertsWeightedByTheGateAreAStream) {
   EXPECT_EQ(more(Phase::kF), 0);
 }
 
+// 64 rows of 512 numbers, 16 bytes a number forward and 30 backward at half of 1 TB/s.
+TEST(Surface, ClampsInFrontOfAnActivationAreMoreOfItsStream) {
+  SegmentShape s = shape(SegmentKind::kActivation);
+  s.tokens = 64;
+  s.in = 1024;
+  s.out = 512;
+  s.gated = true;
+  s.activation = model::Activation::kClampedSwiglu;
+  const model::Framework apart{.clamp_bytes = 16, .clamp_gradient_bytes = 30};
+  const auto more = [&](Phase phase) {
+    return prices(surface(), apart).seconds(s, phase) - prices().seconds(s, phase);
+  };
+  EXPECT_NEAR(more(Phase::kF), 16 * 64.0 * 512 / 0.5e12, 1e-12);
+  EXPECT_NEAR(more(Phase::kB), 30 * 64.0 * 512 / 0.5e12, 1e-12);
+  s.activation = model::Activation::kSilu;
+  EXPECT_EQ(more(Phase::kF), 0);
+}
+
 TEST(Surface, APieceTakesItsShareOfTheWhole) {
   SegmentShape s = shape(SegmentKind::kQkv);
   s.tokens = s.in = s.out = 2560;

@@ -36,6 +36,8 @@ Profile sample() {
                           .rotary_passes = 5,
                           .expert_bias_bytes = 28,
                           .expert_bias_gradient_bytes = 40,
+                          .clamp_bytes = 16,
+                          .clamp_gradient_bytes = 30,
                           .gradient_bytes = 2,
                           .gather_copies = 2,
                           .reduce_copies = 1.5,

@@ -29,14 +29,20 @@ std::vector<OptionSpec> failure_options(const char* mtbf_help) {
                       "training stands still for a checkpoint (with --mtbf)", "60s"),
       duration_option("restart-time", {0, 1e6}, "from a failure to the first step again", "300s"),
       duration_option("checkpoint-interval", {1e-3, 1e9},
-                      "work between checkpoints (default: the best)")};
+                      "work between checkpoints (default: the best)"),
+      duration_option("repair-time", {0, 1e9},
+                      "a failed host is out for so long (default: another is always at hand)"),
+      integer_option("spares", "N", {0, sim::kMostSpares},
+                     "hosts that stand by for those under repair, paid for as well", "0")};
 }
 
 std::optional<sim::DeviceFailures> failures_of(const base::Options& o) {
   if (!o.has("mtbf")) return std::nullopt;
-  sim::DeviceFailures f{
-      o.duration("mtbf"), o.duration("checkpoint-time"), o.duration("restart-time"), {}};
+  sim::DeviceFailures f{o.duration("mtbf"), o.duration("checkpoint-time"),
+                        o.duration("restart-time")};
   if (o.has("checkpoint-interval")) f.interval = o.duration("checkpoint-interval");
+  if (o.has("repair-time")) f.repair = o.duration("repair-time");
+  f.spares = o.count("spares");
   return f;
 }
 
@@ -69,6 +75,8 @@ Result<void> check_run_options(const base::Options& o) {
   return check_company(o, {{"checkpoint-time", "mtbf"},
                            {"restart-time", "mtbf"},
                            {"checkpoint-interval", "mtbf"},
+                           {"repair-time", "mtbf"},
+                           {"spares", "repair-time"},
                            {"price-per-gpu-hour", "tokens"},
                            {"pue", "tokens", "energy"},
                            {"carbon", "tokens"},
@@ -96,9 +104,9 @@ sim::RunRequest request_of(const base::Options& o, const sim::SimReport& report,
   r.tokens_per_s = report.tokens_per_s;
   r.devices = ceil_div(report.ranks, host) * host;
   if (failures) {
-    r.failures = {base::Seconds(failures->mtbf.raw() / report.ranks), failures->checkpoint,
-                  failures->restart};
+    r.failures = failures->of_job(real(report.ranks));
     r.interval = failures->interval;
+    r.devices += real(failures->spares * host);
   }
   if (o.has("price-per-gpu-hour"))
     r.dollars_per_device_hour = o.dollars("price-per-gpu-hour").raw();

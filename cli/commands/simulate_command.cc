@@ -178,7 +178,7 @@ std::optional<sim::DeviceFailures> all_failures(const Options& o,
 
 /// Goodput under failures: by formula, and the spread of simulated runs.
 Json goodput_of(const sim::DeviceFailures& f, int devices, std::uint64_t seed) {
-  const sim::FailureModel m{base::Seconds(f.mtbf.raw() / devices), f.checkpoint, f.restart};
+  const sim::FailureModel m = f.of_job(devices);
   const base::Seconds interval = f.interval.value_or(sim::best_interval(m));
   const std::vector<double> runs =
       sim::goodput_samples(m, interval, base::Seconds(kWorkSeconds), seed, kRuns);

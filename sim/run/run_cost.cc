@@ -21,7 +21,7 @@ void check(const RunRequest& r) {
 /// Joules at the wall, with PUE. `parts` of one interval, of `intervals`.
 double joules_of(const RunRequest& r, const IntervalParts& parts, double intervals) {
   const double steps_s = intervals * parts.working.raw(),
-               waiting_s = intervals * (parts.checkpointing + parts.down).raw();
+               waiting_s = intervals * (parts.all() - parts.working).raw();
   return r.pue * (r.power->steps.raw() * steps_s + r.power->waiting.raw() * waiting_s);
 }
 
@@ -32,14 +32,15 @@ base::Result<RunCost> run_cost(const RunRequest& request) {
   RunCost cost;
   cost.useful = Seconds(request.tokens / request.tokens_per_s);
   // Without failures the run is one interval of work alone.
-  IntervalParts parts{cost.useful, {}, {}};
+  IntervalParts parts{cost.useful, {}, {}, {}};
   double intervals = 1;
   if (request.failures) {
     const Seconds interval = request.interval.value_or(best_interval(*request.failures));
     parts = interval_parts(*request.failures, interval);
     intervals = cost.useful / interval;
+    cost.waiting = waiting_share(*request.failures);
   }
-  cost.wall = intervals * (parts.working + parts.checkpointing + parts.down);
+  cost.wall = intervals * parts.all();
   if (!(cost.wall.raw() <= kLongestSeconds)) {
     return base::fail(base::make_error(base::ErrorCode::kUnsupported,
                                        "the run does not end within a million years")

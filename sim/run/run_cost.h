@@ -6,12 +6,13 @@
 ///     wall    = useful / goodput                                    (sim/scenario/goodput.h)
 ///     hours   = devices * wall                                      hours of devices
 ///     money   = hours * price
-///     energy  = PUE * (P_steps * working + P_waiting * (checkpointing + down))
+///     energy  = PUE * (P_steps * working + P_waiting * (checkpointing + down + waiting))
 ///     carbon  = energy * grams per kWh
 ///
-/// working, checkpointing and down are the parts of the wall time that goodput.h derives: what is
-/// done again after a failure draws what steps draw; a cluster that writes a checkpoint or restarts
-/// draws what it draws while its kernels wait. Without failures all of the wall time is working.
+/// working, checkpointing, down and waiting are the parts of the wall time that goodput.h derives:
+/// what is done again after a failure draws what steps draw; a cluster that writes a checkpoint,
+/// restarts or waits for a host draws what it draws while its kernels wait. Without failures all of
+/// the wall time is working. Spare hosts are paid for and draw nothing.
 /// PUE (power usage effectiveness) is a site's power over that of its computers. A price is the
 /// user's: nothing here knows one.
 ///
@@ -49,6 +50,7 @@ struct RunRequest {
 struct RunCost {
   base::Seconds useful, wall;
   double goodput = 1;
+  double waiting = 0;  // share of the wall time, for hosts under repair
   double device_hours = 0;
   std::optional<double> dollars = {};
   std::optional<double> mwh = {};     // with PUE

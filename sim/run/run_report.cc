@@ -54,6 +54,8 @@ base::Json to_json(const RunReport& run) {
                   {"days", run.cost.wall.raw() / kDay},    {"goodput", run.cost.goodput},
                   {"device_hours", run.cost.device_hours}, {"pue", run.request.pue}};
   put(json, "dollars_per_device_hour", run.request.dollars_per_device_hour);
+  if (run.request.failures && run.request.failures->repair.raw() > 0)
+    json["waiting"] = run.cost.waiting;
   put(json, "dollars", run.cost.dollars);
   put(json, "mwh", run.cost.mwh);
   put(json, "kg_co2", run.cost.kg_co2);
@@ -72,6 +74,8 @@ std::string to_text(const RunReport& run) {
                  short_scale(run.request.tokens), days(cost.wall.raw()),
                  base::grouped(cost.device_hours), base::grouped(run.request.devices));
   if (run.request.failures) fmt::format_to(out, ", goodput {:.1f} %", 100 * cost.goodput);
+  if (run.request.failures && run.request.failures->repair.raw() > 0)
+    fmt::format_to(out, " ({:.1f} % waiting for hosts under repair)", 100 * cost.waiting);
   text += '\n';
   if (cost.dollars) {
     fmt::format_to(out, "cost         {} at {:g}$ a GPU-hour\n", money(*cost.dollars),

@@ -1,5 +1,7 @@
 #include "sim/scenario/goodput.h"
 
+#include <deque>
+
 #include "base/rng.h"
 
 namespace orrery::sim {
@@ -12,6 +14,8 @@ void check(const FailureModel& m) {
   ORRERY_CHECK(m.job_mtbf.raw() > 0 && m.checkpoint.raw() > 0 && m.restart.raw() >= 0,
                "failures every {} s, checkpoints of {} s, restarts of {} s", m.job_mtbf.raw(),
                m.checkpoint.raw(), m.restart.raw());
+  ORRERY_CHECK(m.repair.raw() >= 0 && m.spares >= 0, "repairs of {} s, {} spare hosts",
+               m.repair.raw(), m.spares);
 }
 
 /// Half the sum of two squared standard normals is exponential with mean 1: no logarithm of the C
@@ -21,7 +25,34 @@ double exponential(base::Rng& rng) {
   return (a * a + b * b) / 2;
 }
 
+/// Hosts that are out, each for as long as a repair takes.
+class Repairs {
+ public:
+  explicit Repairs(const FailureModel& m) : m_(m) {}
+  /// A host fails; how long the job waits until it has enough hosts again.
+  double wait_after_failure(double now) {
+    while (!back_.empty() && back_.front() <= now) back_.pop_front();
+    back_.push_back(now + m_.repair.raw());
+    if (back_.size() <= as_index(m_.spares)) return 0;
+    const double first = back_.front();
+    back_.pop_front();
+    return first - now;
+  }
+
+ private:
+  const FailureModel& m_;
+  std::deque<double> back_;  // when, ascending
+};
+
 }  // namespace
+
+double waiting_share(const FailureModel& m) {
+  check(m);
+  const double a = m.repair.raw() / m.job_mtbf.raw();
+  double share = 1;
+  for (int c = 1; c <= m.spares + 1; ++c) share = a * share / (c + a * share);
+  return share;
+}
 
 Seconds best_interval(const FailureModel& m) {
   check(m);
@@ -43,16 +74,21 @@ double goodput(const FailureModel& m, Seconds interval) {
   check(m);
   ORRERY_CHECK(interval.raw() > 0, "an interval of {} s", interval.raw());
   const double mean = m.job_mtbf.raw();
-  return interval.raw() / (mean * std::exp(m.restart.raw() / mean) *
-                           std::expm1((interval.raw() + m.checkpoint.raw()) / mean));
+  return (1 - waiting_share(m)) * interval.raw() /
+         (mean * std::exp(m.restart.raw() / mean) *
+          std::expm1((interval.raw() + m.checkpoint.raw()) / mean));
 }
 
 IntervalParts interval_parts(const FailureModel& m, Seconds interval) {
   check(m);
   ORRERY_CHECK(interval.raw() > 0, "an interval of {} s", interval.raw());
   const double mean = m.job_mtbf.raw(), t = interval.raw() / mean, c = m.checkpoint.raw() / mean;
-  return {Seconds(mean * std::exp(c) * std::expm1(t)), Seconds(mean * std::expm1(c)),
-          Seconds(mean * std::expm1(t + c) * std::expm1(m.restart.raw() / mean))};
+  IntervalParts parts{Seconds(mean * std::exp(c) * std::expm1(t)), Seconds(mean * std::expm1(c)),
+                      Seconds(mean * std::expm1(t + c) * std::expm1(m.restart.raw() / mean)),
+                      Seconds()};
+  const double share = waiting_share(m);
+  parts.waiting = share / (1 - share) * parts.all();
+  return parts;
 }
 
 TrainingRun simulate_run(const FailureModel& m, Seconds interval, Seconds work, std::uint64_t seed,
@@ -61,6 +97,7 @@ TrainingRun simulate_run(const FailureModel& m, Seconds interval, Seconds work, 
   ORRERY_CHECK(interval.raw() > 0, "an interval of {} s", interval.raw());
   base::Rng rng(seed);
   TrainingRun run;
+  Repairs repairs(m);
   double wall = 0, done = 0, next_failure = m.job_mtbf.raw() * exponential(rng);
   bool restarting = false;
   while (done < work.raw()) {
@@ -72,8 +109,10 @@ TrainingRun simulate_run(const FailureModel& m, Seconds interval, Seconds work, 
       restarting = false;
       continue;
     }
-    wall = next_failure;
-    next_failure += m.job_mtbf.raw() * exponential(rng);
+    // Nothing fails while the job waits for a host.
+    const double wait = repairs.wait_after_failure(next_failure);
+    wall = next_failure + wait;
+    next_failure = wall + m.job_mtbf.raw() * exponential(rng);
     restarting = true;
     if (++run.failures < most_failures) continue;
     run.finished = false;

@@ -28,6 +28,19 @@
 ///     checkpointing   M (e^(C/M) - 1)
 ///     down            M (e^((t + C)/M) - 1) (e^(R/M) - 1)
 ///
+/// **Repairs.** A failed device takes its host out for D; k spare hosts stand by. With more than k
+/// hosts out the job waits for one of them. Nothing fails while it waits, so hosts that are out are
+/// the busy servers of a loss system of k + 1, and it waits for the share of all time
+///
+///     B(k + 1) of a = D / M,   B(0) = 1,  B(c) = a B(c - 1) / (c + a B(c - 1))
+///
+/// (Erlang's loss formula, whatever the distribution of repairs with mean D: B. A. Sevast'yanov,
+/// Theory of Probability and its Applications 2, 1957). An interval takes E(t) / (1 - B), and
+///
+///     waiting         E(t) B / (1 - B)
+///
+/// Worked example, a test: M = 10,000 s, D = 20,000 s: B = 2/3, 2/5, 4/19 with 0, 1, 2 spares.
+///
 /// simulate_run plays the same process event by event: the formula's twin, and its spread over
 /// seeds.
 #include <algorithm>
@@ -41,19 +54,26 @@
 
 namespace orrery::sim {
 
+inline constexpr int kMostSpares = 1 << 16;
+
 struct FailureModel {
-  base::Seconds job_mtbf;    // of all devices together; > 0
-  base::Seconds checkpoint;  // > 0
-  base::Seconds restart;     // detection, replacement, reading the checkpoint; >= 0
+  base::Seconds job_mtbf;     // of all devices together; > 0
+  base::Seconds checkpoint;   // > 0
+  base::Seconds restart;      // detection, replacement, reading the checkpoint; >= 0
+  base::Seconds repair = {};  // of a host that failed; 0: another one is always at hand
+  int spares = 0;             // hosts
 };
+/// Share of all time in which the job waits for a host under repair.
+double waiting_share(const FailureModel& m);
 
 base::Seconds best_interval(const FailureModel& m);
 /// @pre interval > 0.
 double goodput(const FailureModel& m, base::Seconds interval);
 
-/// The three parts of E(t), in seconds of one interval. @pre interval > 0.
+/// The parts of what an interval takes, in seconds. @pre interval > 0.
 struct IntervalParts {
-  base::Seconds working, checkpointing, down;
+  base::Seconds working, checkpointing, down, waiting;
+  [[nodiscard]] base::Seconds all() const { return working + checkpointing + down + waiting; }
 };
 IntervalParts interval_parts(const FailureModel& m, base::Seconds interval);
 

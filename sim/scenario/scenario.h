@@ -35,6 +35,7 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "sim/network/background.h"
+#include "sim/scenario/goodput.h"
 #include "sim/step/jitter.h"
 #include "topologies/topology.h"
 
@@ -46,6 +47,12 @@ struct DeviceFailures {
   base::Seconds checkpoint = base::Seconds(60);
   base::Seconds restart = base::Seconds(300);
   std::optional<base::Seconds> interval = {};  // between checkpoints; nothing: the best
+  base::Seconds repair = {};
+  int spares = 0;  // hosts
+  /// Of a job on so many devices.
+  [[nodiscard]] FailureModel of_job(double devices) const {
+    return {base::Seconds(mtbf.raw() / devices), checkpoint, restart, repair, spares};
+  }
 };
 
 struct Scenario {

@@ -321,6 +321,11 @@ class ScenarioReader {
     f.checkpoint = read_seconds(entry, "checkpoint", 1e-3, 1e6).value_or(f.checkpoint);
     f.restart = read_seconds(entry, "restart", 0, 1e6).value_or(f.restart);
     f.interval = read_seconds(entry, "interval", 1e-3, 1e9);
+    f.repair = read_seconds(entry, "repair", 0, 1e9).value_or(f.repair);
+    f.spares = as_int(entry.optional_int("spares", {0, kMostSpares}).value_or(0));
+    if (f.spares > 0 && f.repair.raw() == 0)
+      entry.error("spares", ErrorCode::kInconsistent,
+                  "'spares' stand in for hosts under 'repair', which is missing");
     entry.finish();
     s_.failures = f;
   }

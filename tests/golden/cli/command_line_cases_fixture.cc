@@ -217,6 +217,10 @@ std::vector<Case> simulations() {
       {"simulate_run",
        kTwoHosts + " --tokens 300B --price-per-gpu-hour 2.1$ --pue 1.1 --carbon 400 --mtbf 50000h "
                    "--deadline 60d --budget 100K$"},
+      {"simulate_run_spares",
+       kTwoHosts +
+           " --tokens 300B --price-per-gpu-hour 2.1$ --mtbf 500h --repair-time 24h --spares "
+           "1"},
       {"simulate_run_scenario",
        kTwoHosts + " --scenario s.yaml --energy --tokens 1B",
        {{"s.yaml", kScenario}}},

@@ -67,6 +67,8 @@ std::vector<Wrong> numbers() {
       {"UnknownProfile", kPlan + "--profile hoper", "no profile 'hoper'; profiles: "},
       {"ProfileAndSoftware", kPlan + "--profile a100-measured --software megatron-core",
        "--profile and software 'megatron-core' do not go together"},
+      {"SparesWithoutRepairs", kPlan + "--tokens 1B --mtbf 500h --spares 1",
+       "--spares says something about --repair-time, which is missing"},
       {"SettingWithoutAValue", kPlan + "--set nvlink.bandwidth", "sets nothing"},
       {"SettingOfNothing", kPlan + "--set nvlink.bandwith=2x", "did you mean 'bandwidth'?"},
       {"SettingBelowZero", kPlan + "--set nvlink.bandwidth=-2x", "a factor is above zero"},

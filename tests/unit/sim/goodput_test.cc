@@ -80,6 +80,40 @@ TEST(Goodput, FormulaIsTheMeanOfSimulatedRuns) {
   }
 }
 
+// a = D / M = 2: 2/3; 2 * 2/3 / (2 + 4/3) = 2/5; 2 * 2/5 / (3 + 4/5) = 4/19.
+TEST(Goodput, WaitingForRepairsIsErlangsLoss) {
+  FailureModel m = kModel;
+  EXPECT_EQ(waiting_share(m), 0);
+  m.repair = Seconds(20'000);
+  for (const double share : {2.0 / 3, 2.0 / 5, 4.0 / 19}) {
+    EXPECT_NEAR(waiting_share(m), share, 1e-15);
+    EXPECT_NEAR(goodput(m, Seconds(1000)), (1 - share) * goodput(kModel, Seconds(1000)), 1e-12);
+    const IntervalParts parts = interval_parts(m, Seconds(1000));
+    EXPECT_NEAR(parts.waiting / parts.all(), share, 1e-12);
+    EXPECT_NEAR(parts.all().raw(), 1000 / goodput(m, Seconds(1000)), 1e-8);
+    ++m.spares;
+  }
+  m.spares = 1000;
+  EXPECT_LT(waiting_share(m), 1e-300);
+}
+
+// Repairs of one length, for which the formula holds as for any.
+TEST(Goodput, WaitingIsThatOfSimulatedRuns) {
+  for (const int spares : {0, 1, 3}) {
+    FailureModel m = kModel;
+    m.repair = Seconds(20'000);
+    m.spares = spares;
+    const double work = 2e6;
+    double wall = 0;
+    constexpr int kRuns = 300;
+    for (int i = 0; i < kRuns; ++i)
+      wall += simulate_run(m, Seconds(967), Seconds(work), 5000 + static_cast<std::uint64_t>(i))
+                  .wall.raw();
+    const double formula = goodput(m, Seconds(967));
+    EXPECT_NEAR(work * kRuns / wall, formula, 0.01 * formula) << spares;
+  }
+}
+
 TEST(Goodput, ARunIsAFunctionOfItsSeedAndAHopelessOneEnds) {
   EXPECT_EQ(simulate_run(kModel, Seconds(500), Seconds(1e6), 7).wall.raw(),
             simulate_run(kModel, Seconds(500), Seconds(1e6), 7).wall.raw());

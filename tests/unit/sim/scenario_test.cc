@@ -114,6 +114,7 @@ TEST(Scenario, JitterSeedAndFailuresHaveDefaults) {
   EXPECT_EQ(s.failures->mtbf.raw(), 1.8e8);
   EXPECT_EQ(s.failures->checkpoint.raw(), 60);
   EXPECT_FALSE(s.failures->interval.has_value());
+  EXPECT_EQ(s.failures->repair.raw(), 0);
 }
 
 TEST(Scenario, WhatTheClusterLacksIsRefusedAtItsPlace) {
@@ -157,6 +158,8 @@ TEST(Scenario, WhatMeansNothingIsRefused) {
   EXPECT_THAT(faults_of("background: [{from: 0, to: 1}]"), HasSubstr("either a rate"));
   EXPECT_THAT(faults_of("failures: {mtbf: 0 s}"), HasSubstr("'mtbf' lies between"));
   EXPECT_THAT(faults_of("failures: {mtbf: 5}"), HasSubstr("E0004"));
+  EXPECT_THAT(faults_of("failures: {mtbf: 5 h, spares: 1}"),
+              HasSubstr("'repair', which is missing"));
 }
 
 TEST(Scenario, ACutOffDeviceIsADiagnostic) {

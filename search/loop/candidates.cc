@@ -134,7 +134,14 @@ bool Contest::may_win(const Finalist& finalist) const {
   return finalist.expected_ps - finalist.expected_ps / kMillion * error_ppm < best_ps();
 }
 
+std::int64_t Contest::best_known_ps(const Finalist& finalist) const {
+  const auto seen = std::ranges::find(seen_, finalist.plan, &Seen::plan);
+  return seen == seen_.end() ? finalist.expected_ps : seen->step_ps.value_or(finalist.expected_ps);
+}
+
 void Contest::learn(const Finalist& finalist, std::int64_t least_ps, bool bound) {
+  const auto seen = std::ranges::find(seen_, finalist.plan, &Seen::plan);
+  if (seen != seen_.end() && !bound) seen->step_ps = least_ps;
   const std::int64_t ppm =
       std::max<std::int64_t>(0, (finalist.expected_ps - least_ps) / (least_ps / kMillion + 1));
   if (!bound) error_ppm_ = std::max(error_ppm_, ppm * 3 / 2);
@@ -159,7 +166,8 @@ bool Contest::keep(const Finalist& finalist, std::int64_t step_ps) {
 base::Result<void> Contest::simulate(const Finalist& finalist, bool in_full) {
   TRY(const plan::Program program, plan::lower(finalist.plan, cost_.model()));
   const bool shorter = is_long(finalist.plan, program);
-  ticks_ += ticks_of(program) / (shorter ? kLong / (kFew + kMore) : 1);
+  const std::int64_t run = (kFew + kMore) * finalist.plan.pipeline_degree();  // micro-batches
+  ticks_ += shorter ? ticks_of(program) / finalist.plan.micro_batches * run : ticks_of(program);
   if (in_full || shorter) {
     TRY(sim::SimReport report, report_of(cost_, finalist.plan, program));
     learn(finalist, report.step_time_ps, false);
@@ -185,7 +193,7 @@ base::Result<void> Contest::look_ahead(const Finalist& finalist) {
 }
 
 base::Result<void> Contest::look(const Finalist& finalist, bool in_full) {
-  seen_.push_back(finalist.plan);
+  seen_.push_back({finalist.plan});
   if (looks_ahead(finalist.plan, cost_)) return look_ahead(finalist);
   return simulate(finalist, in_full);
 }
@@ -195,7 +203,7 @@ base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
   bool in_full = true;
   for (const Finalist& f : finalists) {
     if (!may_win(f.expected_ps) || ticks_ > kContestTicks) break;
-    if (!may_win(f) || std::ranges::find(seen_, f.plan) != seen_.end()) continue;
+    if (!may_win(f) || std::ranges::count(seen_, f.plan, &Seen::plan) > 0) continue;
     TRY_VOID(look(f, in_full));
     in_full = false;
   }

@@ -68,6 +68,9 @@ class Contest {
 
   /// Whether a plan of this expected time may be faster than all that were simulated.
   [[nodiscard]] bool may_win(std::int64_t expected_ps) const;
+  /// What the simulator said of the plan, by few micro-batches where they say it, else its expected
+  /// time.
+  [[nodiscard]] std::int64_t best_known_ps(const Finalist& finalist) const;
   /// @pre enter_all() of some plans.
   [[nodiscard]] const Finalist& fastest() const { return fastest_; }
   /// Of the fastest plan, where it was simulated in full.
@@ -87,6 +90,10 @@ class Contest {
     std::int64_t ppm = 0;
     bool bound = false;  // of one that was cut off
   };
+  struct Seen {
+    plan::Plan plan;
+    std::optional<std::int64_t> step_ps = {};  // nothing: above the cutoff
+  };
   struct Look {
     Finalist finalist;
     std::int64_t step_ps = 0;
@@ -105,7 +112,7 @@ class Contest {
   }
 
   const costmodel::CostModel& cost_;
-  std::vector<plan::Plan> seen_;
+  std::vector<Seen> seen_;
   std::vector<Excess> excess_;
   std::vector<Look> looks_;  // not simulated yet
 

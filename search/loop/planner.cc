@@ -99,6 +99,7 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
     answer.certificate.partition_bound_ps = partitioned.bound_ps;
   }
   TRY_VOID(contest.enter_all(all));
+  for (Finalist& f : all) f.expected_ps = contest.best_known_ps(f);
   std::vector<Finalist> shapes = best_of_shapes(contest.fastest(), std::move(all));
   const auto top = std::min(as_index(request.top), shapes.size());
   const auto rest = shapes.begin() + static_cast<std::ptrdiff_t>(top);

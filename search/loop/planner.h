@@ -53,7 +53,7 @@ struct Candidate {
 };
 
 /// The best known plan of another shape than the answer's, with its expected time
-/// (costmodel/closed_form/step_times.h).
+/// (costmodel/closed_form/step_times.h), or what the simulator said of it.
 struct RunnerUp {
   plan::Plan plan;
   std::int64_t closed_form_ps = 0, expected_ps = 0;

@@ -13,6 +13,7 @@
 #include "base/sim_time.h"
 #include "costmodel/collectives/collective_forms.h"
 #include "costmodel/collectives/collectives.h"
+#include "costmodel/collectives/host_copies.h"
 #include "costmodel/compute/compute.h"
 #include "costmodel/compute/kernels.h"
 #include "costmodel/profiles/device_names.h"
@@ -176,7 +177,8 @@ struct CostModel::State {
             inputs->topology,
             inputs->profile ? inputs->profile->collectives : std::vector<model::CollectiveTimes>{},
             measured_rates(scale), step_of(inputs->profile, errors), times,
-            inputs->options.library) {}
+            inputs->options.library),
+        host_copies(inputs->topology) {}
 
   std::shared_ptr<const Inputs> inputs;
   SpeedScale scale;
@@ -185,6 +187,7 @@ struct CostModel::State {
   std::vector<ComputePrices> compute;  // [device model]
   std::vector<KindRun> runs;
   CollectivePrices collectives;  // refers to the topology of `inputs`
+  HostCopies host_copies;        // likewise
   // of a draw: the machine with its rates, made when a simulation first asks for it
   mutable std::once_flag drawn_once;
   mutable std::optional<topologies::Topology> drawn_topology;
@@ -305,6 +308,32 @@ Transfer CostModel::collective(plan::Collective op, const plan::Group& group, st
 Transfer CostModel::exchange(int first_rank, int rank_count, int peer_offset,
                              std::int64_t bytes) const {
   return state_->collectives.exchange(first_rank, rank_count, peer_offset, bytes);
+}
+
+base::Result<std::int64_t> CostModel::copy_ps(bool to_host, std::int64_t bytes, int first_rank,
+                                              int rank_count) const {
+  if (rank_count == 0) return 0;
+  const auto way = state_->host_copies.slowest(to_host, first_rank, rank_count);
+  if (!way) {
+    return base::fail(base::make_error(base::ErrorCode::kUnsupported,
+                                       "cluster '{}' has a device without a way to a host bridge, "
+                                       "which recompute=offload copies over",
+                                       topology().name())
+                          .with_hint("state host_bridges and links to them, or drop offload"));
+  }
+  const double seconds = real(way->latency_ps) / 1e12 + real(bytes) / real(way->bytes_per_second);
+  return base::ceil_ps(base::Seconds(seconds * state_->errors.in_hosts));
+}
+
+base::Result<void> CostModel::check_copies(const plan::Plan& plan) const {
+  for (const plan::Stage& stage : plan.stages) {
+    for (const plan::LayerRun& run : stage.runs) {
+      if (run.strategy.recompute != plan::Recompute::kOffload) continue;
+      for (const bool to_host : {true, false}) TRY_VOID(copy_ps(to_host, 0, 0, plan.world_size()));
+      return {};
+    }
+  }
+  return {};
 }
 
 const model::Framework& CostModel::framework() const {

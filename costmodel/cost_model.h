@@ -113,6 +113,12 @@ class CostModel {
                       int first_rank, int rank_count, bool in_pieces = false) const;
   /// Every rank of [first_rank, +rank_count) sends `bytes` to rank + peer_offset at once.
   Transfer exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const;
+  /// Copy of `bytes` between the memory of each of these ranks' devices and that of their hosts
+  /// (collectives/host_copies.h). Errors: kUnsupported where the topology states no way.
+  base::Result<std::int64_t> copy_ps(bool to_host, std::int64_t bytes, int first_rank,
+                                     int rank_count) const;
+  /// Whether every rank of a plan whose layers need them has such ways.
+  base::Result<void> check_copies(const plan::Plan& plan) const;
   /// Of a collective, as the framework sends it: gradients in its own precision, tokens of experts
   /// once to each rank or host.
   std::int64_t wire_bytes(const plan::Program& program, const plan::Op& op) const;

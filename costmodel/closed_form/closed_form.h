@@ -46,8 +46,18 @@ struct LayerCost {
   plan::TemplateMemory weight;
   bool splits = false;  // has a weight pass, and synchronises behind it
   plan::TemplateMemory gather_forward, gather_backward, zero_gradient, update;
-  // kept from forward to backward per micro-batch in flight (= forward.delta_bytes)
+  // kept on the device from forward to backward per micro-batch in flight (= forward.delta_bytes -
+  // copied_bytes)
   std::int64_t stash_bytes = 0;
+  // what the forward leaves behind until its copy to the host has ended
+  std::int64_t copied_bytes = 0;
+  /// Copies to the host beside the forward, back beside the backward; what they add to forward_ps
+  /// and backward_ps.
+  struct Copies {
+    std::int64_t out_ps = 0, in_ps = 0, held_forward_ps = 0, held_backward_ps = 0;
+    bool operator==(const Copies&) const = default;
+  };
+  Copies copies;
   // synchronisation after every micro-batch: backward_ps holds it too, but for replicated operators
   bool reduces_per_micro_batch = false;
   bool operator==(const LayerCost&) const = default;
@@ -57,6 +67,9 @@ struct LayerCost {
 /// overlaps them; what overlaps runs k times slower on both sides:
 ///
 ///   time = k · min(c, d) + |c - d|,   without overlap c + d
+///
+/// A layer whose activations go to the host takes as long as their copies h where these are longer:
+/// max(time, h), without overlap time + h.
 std::int64_t overlapped_ps(std::int64_t serial_ps, std::int64_t data_ps, std::int64_t slowdown_ppm,
                            bool overlaps);
 

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/numbers.h"
 #include "costmodel/closed_form/layer_form.h"
+#include "costmodel/closed_form/layer_parts.h"
 #include "costmodel/closed_form/price_table.h"
 #include "costmodel/closed_form/rank_windows.h"
 #include "costmodel/closed_form/stage_memory.h"
@@ -41,13 +42,11 @@ std::uint64_t part_of_kind(Part part, const plan::LayerContext& context) {
 
 /// Of a strategy, all but which micro-batches reduce gradients; `more` is below 2^32.
 Key key_of(const LayerStrategy& s, std::uint64_t more) {
-  std::uint64_t bits = 0;
-  for (const std::uint64_t two :
-       {number(s.zero), number(s.recompute), number(s.operators), number(s.context),
-        number(s.sequence_parallel), number(s.strided),
-        number(s.grad_reduce == plan::GradReduce::kEnd), number(s.folded)}) {
-    bits = bits << 2 | two;
-  }
+  std::uint64_t bits = number(s.recompute);
+  for (const std::uint64_t two : {number(s.zero), number(s.operators)}) bits = bits << 2 | two;
+  for (const bool one : {s.context == plan::ContextKind::kUlysses, s.sequence_parallel, s.strided,
+                         s.grad_reduce == plan::GradReduce::kEnd, s.folded})
+    bits = bits << 1 | number(one);
   bits = bits << 16 | number(s.tensor_pieces);
   return {pair(s.tp, s.cp), pair(s.dp, s.ep), pair(s.shard, s.slices), pair(more, bits)};
 }
@@ -67,69 +66,6 @@ LayerStrategy layout_of(const LayerStrategy& s) {
           .cp = s.cp,
           .strided = s.strided && s.tp > 1 && s.replicas() > 1};
 }
-
-/// Of each template of a layer that serves its weights.
-template <class T>
-struct OfWeights {
-  T gather_forward{}, gather_backward{}, zero_gradient{}, sync{}, sync_last{}, update{};
-  auto each(const auto& f) const {
-    return OfWeights<decltype(f(sync))>{f(gather_forward), f(gather_backward), f(zero_gradient),
-                                        f(sync),           f(sync_last),       f(update)};
-  }
-};
-/// Of each template that computes.
-template <class T>
-struct OfBody {
-  T forward{}, backward{}, weight{};
-  auto each(const auto& f) const {
-    return OfBody<decltype(f(weight))>{f(forward), f(backward), f(weight)};
-  }
-};
-
-/// What serves a layer's weights, under one way of sharding.
-struct WeightForm {
-  OfWeights<TemplateForm> forms;
-  OfWeights<plan::TemplateMemory> memory;
-  WeightBytes bytes;
-  // of `bytes`, of its parts alone: names in a key
-  std::uint64_t bytes_number = 0, parts_number = 0;
-  std::int64_t persistent_bytes = 0;
-  bool reduces_per_micro_batch = false;
-
-  WeightForm() = default;
-  WeightForm(const LayerTemplates& t, OperationPrices& prices)
-      : forms(OfWeights<plan::TemplateId>{t.gather_forward, t.gather_backward, t.zero_gradient,
-                                          t.sync, t.sync_last, t.update}
-                  .each([&](plan::TemplateId id) {
-                    return TemplateForm(t.program, id, false, prices);
-                  })),
-        memory(forms.each([&](const TemplateForm& form) { return form.memory(1, {}, prices); })),
-        reduces_per_micro_batch(t.reduces_per_micro_batch) {
-    for (const auto& p : t.program.classes.front().persistent)
-      persistent_bytes += t.program.buffers[p.buffer].bytes();
-  }
-};
-
-struct BodyForm {
-  OfBody<TemplateForm> forms;
-  bool splits = false;
-  std::uint64_t number = 0;  // of those whose weights are symbolic: names it in a key
-  BodyForm() = default;
-  BodyForm(const LayerTemplates& t, bool symbolic_weights, OperationPrices& prices)
-      : forms(OfBody<plan::TemplateId>{t.forward, t.backward, t.weight}.each(
-            [&](plan::TemplateId id) {
-              return TemplateForm(t.program, id, symbolic_weights, prices);
-            })),
-        splits(t.weight.valid() && !t.program.templates[t.weight].ops.empty()) {}
-};
-
-/// What they take, on some ranks.
-using BodyTimes = OfBody<Times>;
-using BodyMemory = OfBody<plan::TemplateMemory>;
-struct WeightTimes {
-  const WeightForm* form = nullptr;
-  OfWeights<Times> times;
-};
 
 }  // namespace
 
@@ -170,8 +106,9 @@ struct LayerCosts::State {
   std::tuple<Key, std::int64_t, Ranks> floor_of{};  // no sequences: of none
   LayerCosts::Floor last_floor;
 
-  std::int64_t overlapped(Times t) const {
-    return overlapped_ps(t.serial_ps, t.data_ps, cost.overlap_slowdown_ppm(), cost.overlaps());
+  LayerCost join(const BodyForm& body, const BodyTimes& times, const BodyMemory& memory,
+                 const WeightTimes& weights) const {
+    return costmodel::join(cost, body, times, memory, weights);
   }
   /// Sequences on a rank set to one.
   static plan::LayerContext single(plan::LayerContext context, const LayerStrategy& s) {
@@ -197,7 +134,7 @@ struct LayerCosts::State {
     return body.forms.each([&](const TemplateForm& f) { return f.times(b, bytes, ranks, prices); });
   }
   BodyMemory memory_of(const BodyForm& body, std::int64_t b, const WeightBytes& bytes) {
-    return body.forms.each([&](const TemplateForm& f) { return f.memory(b, bytes, prices); });
+    return costmodel::memory_of(body, b, bytes, prices);
   }
   WeightTimes times_of(const WeightForm& w, Ranks ranks) {
     return {&w, w.forms.each([&](const TemplateForm& f) { return f.times(1, {}, ranks, prices); })};
@@ -215,52 +152,6 @@ struct LayerCosts::State {
     const auto [memory, fresh] = forms->body_memory[{form.number, number(b), w.bytes_number}];
     if (fresh) memory = memory_of(form, b, w.bytes);
     return memory;
-  }
-  /// The closed form of closed_form.h, LayerCost, from its parts.
-  LayerCost join(const BodyForm& body, const BodyTimes& times, const BodyMemory& memory,
-                 const WeightTimes& weights) {
-    const WeightForm& w = *weights.form;
-    const OfWeights<Times>& t = weights.times;
-    const auto sum = [](Times x, const Times& y) { return x += y; };
-    LayerCost c;
-    c.forward_ps = overlapped(sum(times.forward, t.gather_forward));
-    c.splits = body.splits;
-    const Times backward = sum(times.backward, t.gather_backward);
-    const auto synced = [&](const Times& pass, std::int64_t& plain_ps, std::int64_t& sync_ps) {
-      sync_ps = overlapped(sum(sum(pass, t.sync), t.sync_last));
-      plain_ps = overlapped(w.reduces_per_micro_batch ? sum(pass, t.sync) : pass);
-    };
-    if (body.splits) {
-      c.backward_ps = c.backward_sync_ps = overlapped(backward);
-      synced(times.weight, c.weight_ps, c.weight_sync_ps);
-      c.weight = memory.weight;
-    } else {
-      synced(backward, c.backward_ps, c.backward_sync_ps);
-    }
-    c.reduction_ps = t.sync_last.data_ps + (w.reduces_per_micro_batch ? 0 : t.sync.data_ps);
-    c.gather_forward_ps = t.gather_forward.data_ps;
-    c.gather_backward_ps = t.gather_backward.data_ps;
-    c.reduction_each_ps = w.reduces_per_micro_batch ? t.sync.data_ps : 0;
-    c.zero_gradient_ps = overlapped(t.zero_gradient);
-    if (cost.overlaps()) {
-      c.zero_gradient_ps = t.zero_gradient.serial_ps;
-      c.gather_updated_ps = t.zero_gradient.data_ps;
-      c.late_forward_ps =
-          overlapped(sum(sum(times.forward, t.gather_forward), {0, c.gather_updated_ps})) -
-          c.forward_ps;
-    }
-    c.update_ps = c.zero_gradient_ps + overlapped(t.update);
-    c.persistent_bytes = w.persistent_bytes;
-    c.gather_forward = w.memory.gather_forward;
-    c.gather_backward = w.memory.gather_backward;
-    c.forward = after(c.gather_forward, memory.forward);
-    c.backward = after(c.gather_backward, memory.backward);
-    c.sync = w.memory.sync;
-    c.zero_gradient = w.memory.zero_gradient;
-    c.update = w.memory.update;
-    c.stash_bytes = c.forward.delta_bytes;
-    c.reduces_per_micro_batch = w.reduces_per_micro_batch;
-    return c;
   }
   /// A layer whose weights are gathered and whose gradients go through parts, as far as it has
   /// replicas.

@@ -38,6 +38,7 @@ int kernels_of(const plan::Program& program, const std::vector<plan::Op>& ops,
                const CostModel& cost) {
   int kernels = 0;
   for (const plan::Op& op : ops) {
+    if (op.kind == kCopy) continue;
     if (op.kind != kCompute) {
       kernels += op.stream == plan::Stream::kData ? 0 : 1;
       continue;
@@ -135,22 +136,46 @@ std::int64_t OperationPrices::exchange_ps(Ranks ranks, int peer_offset, std::int
   return ps = cost_.communication().exchange_ps(peer_offset, bytes, paths);
 }
 
+std::int64_t OperationPrices::copy_ps(bool to_host, std::int64_t bytes, Ranks ranks) const {
+  const auto ps = cost_.copy_ps(to_host, bytes, ranks.first, ranks.count);
+  ORRERY_CHECK(ps.has_value(), "no way to the hosts of ranks from {} on", ranks.first);
+  return *ps;
+}
+
+TemplateForm::Step TemplateForm::step_of(const plan::Op& op) {
+  Step s;
+  s.kind = op.kind;
+  s.data_stream = op.stream == plan::Stream::kData;
+  s.moves = op.kind == kCopy;
+  s.moves_out = plan::copies_out(op);
+  if (s.moves) s.bytes = op.bytes;
+  s.stream = static_cast<std::uint8_t>(op.stream);
+  s.phase = op.phase;
+  return s;
+}
+
+const std::vector<plan::Op>& TemplateForm::operations(const std::vector<plan::Op>& all, Of of,
+                                                      std::vector<plan::Op>& some) {
+  if (of == Of::kAll) return all;
+  std::ranges::copy_if(all, std::back_inserter(some), [&](const plan::Op& op) {
+    return (op.kind == kCopy) == (of == Of::kCopies);
+  });
+  return some;
+}
+
 TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bool symbolic_weights,
-                           OperationPrices& prices) {
+                           OperationPrices& prices, Of of) {
   if (!id.valid()) return;
-  const auto& ops = program.templates[id].ops;
+  std::vector<plan::Op> some;
+  const std::vector<plan::Op>& ops = operations(program.templates[id].ops, of, some);
   steps_.reserve(ops.size());
   prices.count(OperationPrices::kLowered * ops.size());
   const auto& buffers = program.buffers;
   const auto flat = [&](const plan::BufferRef& r) { return buffers[r.buffer].unit.has_value(); };
   const auto unit = [&](const plan::BufferRef& r) { return as_int(buffers[r.buffer].unit->raw()); };
-  const auto bytes = [&](const plan::BufferRef& r) { return buffers[r.buffer].bytes(); };
+  const auto bytes = [&](const plan::BufferRef& r) { return buffers[r.buffer].device_bytes(); };
   for (const plan::Op& op : ops) {
-    Step s;
-    s.kind = op.kind;
-    s.data_stream = op.stream == plan::Stream::kData;
-    s.stream = static_cast<std::uint8_t>(op.stream);
-    s.phase = op.phase;
+    Step s = step_of(op);
     if (op.kind == kCompute) {
       s.shape = prices.shape(program.segments[op.segment]);
       s.attention_block = program.segments[op.segment].kind == model::SegmentKind::kAttentionBlock;
@@ -181,7 +206,9 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
         (flat(r) ? s.fixed_writes : s.writes) += bytes(r);
     }
     for (const plan::BufferRef& r : op.frees) {
-      if (flat(r) && symbolic_weights)
+      if (s.moves_out)
+        copied_bytes_ += bytes(r);
+      else if (flat(r) && symbolic_weights)
         s.frees_weights_of.push_back(unit(r));
       else
         (flat(r) ? s.fixed_frees : s.frees) += bytes(r);
@@ -213,9 +240,10 @@ void TemplateForm::find_experts(const std::vector<plan::Op>& ops) {
 /// their own rule in times().
 void TemplateForm::find_dependencies(const std::vector<plan::Op>& ops) {
   if (std::ranges::any_of(steps_, &Step::shift)) return;
-  const auto any = std::ranges::find(steps_, false, &Step::data_stream);
+  const auto beside = [](const Step& s) { return s.data_stream || s.moves; };
+  const auto any = std::ranges::find_if_not(steps_, beside);
   if (std::all_of(any, steps_.end(),
-                  [&](const Step& s) { return s.data_stream || s.stream == any->stream; }))
+                  [&](const Step& s) { return beside(s) || s.stream == any->stream; }))
     return;
   struct Access {
     plan::BufferRef buffer;
@@ -229,7 +257,7 @@ void TemplateForm::find_dependencies(const std::vector<plan::Op>& ops) {
   for (std::uint16_t i = 0; i < ops.size(); ++i) {
     const plan::Op& op = ops[i];
     Step& step = steps_[i];
-    if (step.data_stream) continue;
+    if (step.data_stream || step.moves) continue;
     std::array<int, plan::kStreams> last;
     last.fill(-1);
     const auto touch = [&](const plan::BufferRef& buffer, bool changes) {
@@ -261,6 +289,7 @@ void TemplateForm::find_dependencies(const std::vector<plan::Op>& ops) {
 TemplateForm::Times& TemplateForm::Times::operator+=(const Times& o) {
   serial_ps += o.serial_ps;
   data_ps += o.data_ps;
+  copy_ps += o.copy_ps;
   return *this;
 }
 
@@ -291,7 +320,9 @@ TemplateForm::Times TemplateForm::device_times(std::int64_t b, const WeightBytes
     const std::int64_t ps =
         s.like < i ? alone[s.like] : step_ps(s, b, weights, ranks, kinds, prices);
     alone[i] = ps;
-    if (s.data_stream) {
+    if (s.moves) {
+      t.copy_ps += ps;
+    } else if (s.data_stream) {
       t.data_ps += ps;
       if (s.copies) t.serial_ps += prices.segment(*s.copies, plan::Phase::kF, 0, kinds).ps;
     } else if (beside) {
@@ -322,7 +353,7 @@ std::int64_t TemplateForm::steady_ps(std::int64_t b, const WeightBytes& weights,
   for (int call = 0; call < 2; ++call) {
     begun = now;
     for (const Step& s : steps_) {
-      if (s.data_stream) continue;
+      if (s.data_stream || s.moves) continue;
       std::int64_t ps = step_ps(s, b, weights, ranks, kinds, prices);
       if (s.kind == kCompute) {
         if (s.attention_block) {
@@ -396,6 +427,7 @@ std::int64_t TemplateForm::step_ps(const Step& s, std::int64_t b, const WeightBy
             std::max(ps, prices.exchange_ps({ranks.first + peer, ranks.count}, -peer, s.bytes * b));
       return ps;
     }
+    case kCopy: return prices.copy_ps(s.moves_out, s.bytes * b, ranks);
   }
   ORRERY_CHECK(false, "kind of operation out of range");
 }

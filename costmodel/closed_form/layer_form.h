@@ -46,6 +46,8 @@ class OperationPrices {
   std::int64_t collective_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes,
                              bool in_pieces, Ranks ranks);
   std::int64_t exchange_ps(Ranks ranks, int peer_offset, std::int64_t bytes);
+  /// @pre the ranks have ways to their hosts (CostModel::check_copies).
+  std::int64_t copy_ps(bool to_host, std::int64_t bytes, Ranks ranks) const;
   /// Looked up so far.
   std::uint64_t routes() const { return known_->routes; }
   /// Operations so far: kLowered for each that was lowered, one each time that it was priced.
@@ -86,13 +88,16 @@ struct WeightBytes {
 class TemplateForm {
  public:
   TemplateForm() = default;
+  /// Of the operations that `of` names.
+  enum class Of : std::uint8_t { kAll, kCopies, kAllButCopies };
   /// Without steps where the id is none.
   TemplateForm(const plan::Program& program, plan::TemplateId id, bool symbolic_weights,
-               OperationPrices& prices);
+               OperationPrices& prices, Of of = Of::kAll);
 
   struct Times {
     // compute and tensor communication, with what of them runs side by side; data communication
     std::int64_t serial_ps = 0, data_ps = 0;
+    std::int64_t copy_ps = 0;  // to the host's memory, or back
     Times& operator+=(const Times& o);
   };
   Times times(std::int64_t b, const WeightBytes& weights, Ranks ranks,
@@ -102,12 +107,15 @@ class TemplateForm {
                             OperationPrices& prices) const;
   plan::TemplateMemory memory(std::int64_t b, const WeightBytes& weights,
                               OperationPrices& prices) const;
+  /// plan::copied_bytes()
+  std::int64_t copied_bytes(std::int64_t b) const { return copied_bytes_ * b; }
 
  private:
   static constexpr std::uint16_t kNone = 0xffff;
   struct Step {
     plan::OpKind kind = plan::OpKind::kCompute;
     bool data_stream = false;
+    bool moves = false, moves_out = false;  // kCopy; to the host
     std::uint8_t stream = 0;
     // steps of other streams that it waits for, the last of each
     std::vector<std::uint16_t> after;
@@ -138,6 +146,10 @@ class TemplateForm {
              in_pieces == o.in_pieces;
     }
   };
+  static Step step_of(const plan::Op& op);
+  /// Those that `of` names, in `some` where these are not all.
+  static const std::vector<plan::Op>& operations(const std::vector<plan::Op>& all, Of of,
+                                                 std::vector<plan::Op>& some);
   std::int64_t step_ps(const Step& s, std::int64_t b, const WeightBytes& weights, Ranks ranks,
                        DeviceKinds kinds, OperationPrices& prices) const;
   void find_dependencies(const std::vector<plan::Op>& ops);
@@ -158,7 +170,8 @@ class TemplateForm {
   std::array<std::uint16_t, plan::kStreams> first_ = {};  // of each stream
   bool side_by_side_ = false;  // some step of one stream does not wait for the one before it
   bool exchanges_rows_ = false;
-  int kernels_ = 0;  // that the host issues
+  int kernels_ = 0;                // that the host issues
+  std::int64_t copied_bytes_ = 0;  // per sequence
 };
 
 }  // namespace orrery::costmodel

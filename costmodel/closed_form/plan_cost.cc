@@ -5,6 +5,7 @@
 #include "base/numbers.h"
 #include "costmodel/closed_form/closed_form.h"
 #include "costmodel/closed_form/layer_costs.h"
+#include "costmodel/closed_form/pass_memory.h"
 #include "costmodel/closed_form/stage_memory.h"
 #include "costmodel/closed_form/step_times.h"
 #include "plan/lowering/builder.h"
@@ -17,70 +18,6 @@ namespace {
 using enum plan::Schedule;
 using plan::LayerStrategy;
 using plan::TemplateMemory;
-
-/// Calls of one pass in issue order, as memory changes; ZeRO-3 gathers run ahead of their layers
-/// where plan::with_prefetch places them, `depth` of them. Equal layers are turns of a loop: but
-/// for the first turn, and the last `depth`, whose gathers ran ahead of earlier turns, each issues
-/// the same calls. So a few turns are listed, the second stands for those like it, and the work
-/// does not grow with the number of layers.
-class Pass {
- public:
-  struct Call {
-    TemplateMemory call;  // of a layer: holds its gather, the two are taken apart again
-    TemplateMemory gather = {};
-  };
-  explicit Pass(int depth, bool counts = true) : depth_(depth), counts_(counts) {}
-  void add(std::initializer_list<Call> turn, int turns = 1) {
-    if (!counts_) return;
-    const int listed = std::min(turns, depth_ + 2);
-    for (int t = 0; t < listed; ++t) {
-      for (Call c : turn) {
-        const bool gathers = c.gather.delta_bytes != 0;
-        if (gathers) {
-          c.call.delta_bytes -= c.gather.delta_bytes;
-          c.call.peak_bytes -= c.gather.delta_bytes;
-        }
-        steps_.push_back({c.call, c.gather, gathers, t == 1 ? turns - listed : 0});
-      }
-    }
-  }
-  TemplateMemory memory() const {
-    TemplateMemory total, turn;
-    std::size_t ahead = 0;  // step whose gather comes next
-    int unused = 0;         // gathers issued before their call
-    for (std::size_t i = 0; i < steps_.size(); ++i) {
-      const Step& step = steps_[i];
-      const auto issue = [&](const TemplateMemory& m) {
-        total = after(total, m);
-        if (step.more > 0) turn = after(turn, m);
-      };
-      // The second turn issues the gather of the last one listed.
-      for (; ahead < steps_.size() && unused < depth_ + (step.gathers ? 1 : 0); ++ahead) {
-        if (!steps_[ahead].gathers) continue;
-        issue(steps_[ahead].gather);
-        ++unused;
-      }
-      issue(step.call);
-      if (step.gathers) --unused;
-      if (step.more == 0 || (i + 1 < steps_.size() && steps_[i + 1].more > 0)) continue;
-      const std::int64_t rise = std::max<std::int64_t>(0, (step.more - 1) * turn.delta_bytes);
-      total = after(total, {.delta_bytes = step.more * turn.delta_bytes,
-                            .peak_bytes = turn.peak_bytes + rise});
-      turn = {};
-    }
-    return total;
-  }
-
- private:
-  struct Step {
-    TemplateMemory call, gather;
-    bool gathers = false;
-    int more = 0;  // turns that it stands for beside its own
-  };
-  int depth_;
-  bool counts_;  // else it stays empty
-  std::vector<Step> steps_;
-};
 
 class PlanPricer {
  public:
@@ -240,11 +177,11 @@ class PlanPricer {
           backward_last(depth, counts),
           weight(0, counts),
           weight_last(0, counts) {}
-    Pass forward, backward, backward_last, weight, weight_last;
+    PassCalls forward, backward, backward_last, weight, weight_last;
   };
   struct Once {
     explicit Once(bool counts) : zero(0, counts), update(0, counts) {}
-    Pass zero, update;
+    PassCalls zero, update;
   };
   /// Of `count` equal layers; the same below.
   void state(const LayerCost& c, int count, StageTimes& t, StageMemory& m, Once& p) {
@@ -256,16 +193,22 @@ class PlanPricer {
     p.update.add({{c.update}}, count);
   }
   void forward_of(const LayerCost& c, int count, StageTimes& t, Passes& p) {
-    t.add_first_forward(count, c.forward_ps, c.gather_updated_ps,
+    t.add_first_forward(count, c.forward_ps - c.copies.held_forward_ps, c.gather_updated_ps,
                         cost_.overlap_slowdown_ppm() > 1'000'000 ? c.late_forward_ps : 0);
     if (t.forward_ps == 0) t.forward_ends.gather_ps = c.gather_forward_ps;
     t.forward_ends.layer_ps = c.forward_ps;
+    if (c.copies.out_ps > 0)
+      t.copied_out.add(t.forward_ps, count, c.forward_ps - c.copies.held_forward_ps,
+                       c.copies.out_ps, c.copies.held_forward_ps);
     t.forward_ps += count * c.forward_ps;
-    p.forward.add({{c.forward, c.gather_forward}}, count);
+    p.forward.add({{c.forward, c.gather_forward, c.copied_bytes}}, count);
   }
   void backward_of(const LayerCost& c, int count, StageTimes& t, Passes& p) {
     if (t.backward_ps == 0) t.backward_ends.gather_ps = c.gather_backward_ps;
     t.backward_ends.layer_ps = c.backward_ps;
+    if (c.copies.in_ps > 0)
+      t.copied_in.add(t.backward_ps, count, c.backward_ps - c.copies.held_backward_ps,
+                      c.copies.in_ps, c.copies.held_backward_ps);
     t.backward_ends.reduction_ps = c.splits ? 0 : c.reduction_each_ps;
     t.backward_ps += count * c.backward_ps;
     t.backward_sync_ps += count * c.backward_sync_ps;
@@ -274,8 +217,8 @@ class PlanPricer {
     t.last_backward.push_back(c.splits ? ReducedRun{count, c.backward_ps, 0}
                                        : reduced(count, c.backward_ps, c.backward_sync_ps, c));
     if (c.splits) t.last_weight.push_back(reduced(count, c.weight_ps, c.weight_sync_ps, c));
-    const Pass::Call backward{c.backward, c.gather_backward};
-    const auto add = [&](Pass& pass, const Pass::Call& call, bool reduces) {
+    const PassCalls::Call backward{c.backward, c.gather_backward};
+    const auto add = [&](PassCalls& pass, const PassCalls::Call& call, bool reduces) {
       if (reduces)
         pass.add({call, {c.sync}}, count);
       else
@@ -388,7 +331,7 @@ class PlanPricer {
     forward_pass(s, t, p);
     backward_pass(s, t, p);
     if (!counts_memory_) return {};
-    ChunkMemory m{p.forward.memory(), p.backward.memory(), p.backward_last.memory(),
+    ChunkMemory m{p.forward.pass_memory(), p.backward.memory(), p.backward_last.memory(),
                   p.weight.memory(), p.weight_last.memory()};
     if (s + 1 < stages() && !plan_.turns_at(s + 1))
       m.sent_activation_bytes = freed_activation_bytes(s + 1);
@@ -477,6 +420,7 @@ base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan) {
   }
   if (!faults.empty()) return base::fail(std::move(faults));
   TRY_VOID(topologies::check_device_order(cost.topology(), plan.device_order));
+  TRY_VOID(cost.check_copies(plan));
   return PlanPricer(costs, plan).price();
 }
 

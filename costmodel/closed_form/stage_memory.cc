@@ -20,7 +20,7 @@ namespace {
 
 const plan::TemplateMemory& memory_of(const ChunkMemory& c, const plan::PassNode& n) {
   switch (n.kind) {
-    case kForward: return c.forward;
+    case kForward: return c.forward.before;
     case kBackward: return n.last ? c.backward_last : c.backward;
     case kWeight: return n.last ? c.weight_last : c.weight;
   }
@@ -33,18 +33,25 @@ struct Walk {
   struct Sent {
     std::int64_t activation = 0, gradient = 0;
   };
-  std::int64_t alive = 0, peak = 0;
+  std::int64_t alive = 0, peak = 0, copied = 0;
   std::array<Sent, 2> sent{};  // by streams
 
   void reach(std::int64_t bytes) {
     for (const Sent& s : sent) bytes += s.activation + s.gradient;
-    peak = std::max(peak, alive + bytes);
+    peak = std::max(peak, alive + copied + bytes);
+  }
+  void behind_copy(const PassMemory& m) {
+    copied = 0;
+    reach(m.behind.peak_bytes);
+    alive += m.behind.delta_bytes;
+    copied = m.copied_bytes;
   }
   void run(const plan::PassNode& n) {
     const ChunkMemory& c = stage.chunks[as_index(n.chunk)];
     const plan::TemplateMemory& m = memory_of(c, n);
     reach(m.peak_bytes);
     alive += m.delta_bytes;
+    if (n.kind == kForward && c.forward.copied_bytes > 0) behind_copy(c.forward);
     Sent& there = sent[stage.v_shaped ? as_index(n.chunk) : 0];
     if (n.kind == kForward && c.sent_activation_bytes > 0)
       there.activation = c.sent_activation_bytes;

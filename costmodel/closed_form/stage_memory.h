@@ -5,9 +5,10 @@
 /// A pass is a list of templates; each changes the bytes alive by delta and reaches `peak` above
 /// its start. What a send reads stays alive until the next send of its stream, so beside the deltas
 /// a rank holds X bytes, what its last forward sent, and D, what its last backward sent; of each
-/// arm of a V. Passes run in the order of plan::pass_order:
+/// arm of a V. Likewise C, what its last copy to the host takes away when the next one begins, in
+/// the midst of a forward. Passes run in the order of plan::pass_order:
 ///
-///   pass n starts with  Σ_{k<n} delta_k + X + D,
+///   pass n starts with  Σ_{k<n} delta_k + X + D + C,
 ///                       peak = persistent + max over passes of (start + peak of the pass)
 ///
 /// and the update starts behind the last of them. A loop of passes begins every turn but the first
@@ -23,9 +24,17 @@
 
 namespace orrery::costmodel {
 
+/// A forward, before its first copy to the host begins and behind that; all is before where there
+/// is none. What the last copy takes away is taken off delta.
+struct PassMemory {
+  plan::TemplateMemory before, behind;
+  std::int64_t copied_bytes = 0;  // by the last copy
+};
+
 /// Passes of one stage of the rank.
 struct ChunkMemory {
-  plan::TemplateMemory forward, backward, backward_last, weight, weight_last;
+  PassMemory forward;
+  plan::TemplateMemory backward, backward_last, weight, weight_last;
   // 0: nothing is sent, and what an earlier pass sent stays
   std::int64_t sent_activation_bytes = 0, sent_gradient_bytes = 0;
 };

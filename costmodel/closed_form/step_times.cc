@@ -99,6 +99,7 @@ class PassByPass {
     const auto passes = step.stages.size() * as_index(m_);
     forward_end_.assign(passes, kNever);
     backward_end_.assign(passes, kNever);
+    copied_end_.assign(passes, 0);
     for (std::size_t r = 0; r < order.size(); ++r) {
       const std::int64_t zero = step.stages[r].zero_ps;
       ranks_.push_back({.passes = &order[r], .zeroed = zero, .busy = zero});
@@ -135,6 +136,9 @@ class PassByPass {
     std::int64_t data_free = 0;                    // when the gather of the next pass may begin
     std::int64_t gathered = 0;                     // Γ
     std::int64_t forward_in = 0, backward_in = 0;  // a of the last transfer
+    std::int64_t copied_out = 0, copied_in = 0;    // end of the last copy
+    // of the last backward with copies: its end, and when its last layer began
+    std::int64_t back_end = 0, back_last = 0;
   };
 
   bool advance(std::size_t r) {
@@ -155,7 +159,7 @@ class PassByPass {
             !receive(rank, forward_end_[cell - column], t.receive_forward_ps, rank.forward_in))
           return false;
         gather(rank, t.forward_ends);
-        rank.busy += t.forward_ps;
+        forward(rank, t, copied_end_[cell]);
         if (pass.micro_batch == 0) {
           const std::int64_t begin =
               t.slowed_forward ? std::max(rank.zeroed, rank.gathered) : rank.gathered;
@@ -170,7 +174,7 @@ class PassByPass {
             !receive(rank, backward_end_[cell + column], t.receive_backward_ps, rank.backward_in))
           return false;
         gather(rank, t.backward_ends);
-        compute(rank, t.backward_ps, pass.last ? &t.last_backward : nullptr);
+        backward(rank, t, pass.last, copied_end_[cell]);
         leave(rank, t.backward_ends);
         backward_end_[cell] = rank.busy;
         return true;
@@ -196,6 +200,46 @@ class PassByPass {
                                            : std::max(rank.data_free, rank.busy - ends.layer_ps);
   }
 
+  /// `copied`: when what it keeps is on the host.
+  void forward(Rank& rank, const StageTimes& t, std::int64_t& copied) const {
+    const CopiedLayers& c = t.copied_out;
+    if (c.layers == 0 || !step_.overlaps) {
+      rank.busy += t.forward_ps;
+      return;
+    }
+    const std::int64_t pass_ps = t.forward_ps - c.held_ps, behind_ps = pass_ps - c.until_ps,
+                       first = std::max(rank.busy + c.before_ps + c.first_ps, rank.copied_out),
+                       waits = c.layers > 1 ? first + c.copies_ps - 2 * c.last_copy_ps
+                                            : rank.copied_out - c.last_copy_ps;
+    rank.busy = std::max(rank.busy + pass_ps, waits + c.last_ps + behind_ps);
+    rank.copied_out = std::max(first + c.copies_ps, rank.busy - behind_ps + c.last_copy_ps);
+    copied = rank.copied_out;
+  }
+  void backward(Rank& rank, const StageTimes& t, bool last, std::int64_t copied) const {
+    const CopiedLayers& c = t.copied_in;
+    const std::vector<ReducedRun>* reduced = last ? &t.last_backward : nullptr;
+    if (c.layers == 0 || !step_.overlaps) return compute(rank, t.backward_ps, reduced);
+    const std::int64_t copy_ps = c.copies_ps / c.layers, pass_ps = t.backward_ps - c.held_ps,
+                       behind_ps = pass_ps - c.until_ps,
+                       first = std::max({rank.copied_in, rank.back_last, copied}) + copy_ps,
+                       second = std::max(first, rank.back_end) + copy_ps,
+                       begin = std::max(rank.busy + c.before_ps, first);
+    rank.busy = begin - c.before_ps;
+    compute(rank, pass_ps, reduced);
+    if (last) {  // its runs hold what they wait for copies
+      rank.busy -= c.held_ps;
+      rank.reduced -= std::min(rank.reduced, c.held_ps);
+    }
+    std::int64_t end = c.layers > 1 ? second : first;
+    if (c.layers > 2) end = std::max(end, begin + c.first_ps) + (c.layers - 2) * copy_ps;
+    rank.copied_in = end;
+    rank.busy = std::max(rank.busy, end + c.last_ps + behind_ps);
+    if (last && !reduced->empty() && reduced->back().reduction_ps > 0)
+      rank.reduced = std::max(rank.reduced, rank.busy + reduced->back().reduction_ps);
+    rank.back_end = rank.busy;
+    rank.back_last = rank.busy - behind_ps - c.last_ps;
+  }
+
   static void compute(Rank& rank, std::int64_t pass_ps, const std::vector<ReducedRun>* reduced) {
     if (reduced == nullptr) {
       rank.busy += pass_ps;
@@ -216,9 +260,25 @@ class PassByPass {
   std::int64_t m_;
   std::vector<Rank> ranks_;
   std::vector<std::int64_t> forward_end_, backward_end_;  // [stage * m + micro-batch]
+  std::vector<std::int64_t> copied_end_;                  // the same, of what a forward keeps
 };
 
 }  // namespace
+
+void CopiedLayers::add(std::int64_t so_far_ps, std::int64_t count, std::int64_t layer_ps,
+                       std::int64_t copy_ps, std::int64_t held_each_ps) {
+  const std::int64_t begin_ps = so_far_ps - held_ps;
+  if (layers == 0) {
+    before_ps = begin_ps;
+    first_ps = layer_ps;
+  }
+  layers += count;
+  copies_ps += count * copy_ps;
+  held_ps += count * held_each_ps;
+  last_copy_ps = copy_ps;
+  last_ps = layer_ps;
+  until_ps = begin_ps + count * layer_ps;
+}
 
 void StageTimes::add_first_forward(std::int64_t layers, std::int64_t pass_ps,
                                    std::int64_t gather_ps, std::int64_t slowed_ps) {

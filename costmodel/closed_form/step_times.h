@@ -32,7 +32,19 @@
 /// then take, from Z or Γ on, whichever is later: a stage that begins behind them meets none.
 /// ZeRO-3: a pass cannot begin before the weights of its first layer are gathered, g. That may
 /// begin while the last layer of the pass before computes, but stands behind what that layer's
-/// backward reduces, in the first pass behind all γ of the rank. Every quantity is one that the
+/// backward reduces, in the first pass behind all γ of the rank. Copies to the host: of n layers of
+/// a pass that without them takes φ each, h a copy, the first forward waits for nothing, that of
+/// the third layer for the copy of the first, and so on, with o the end of the rank's last copy
+///
+///     e(F_s,k) >= max(begin + φ, o) + (n - 2) h + φ
+///
+/// (and what stands in front of the first and behind the last). A backward waits for the copy of
+/// its first layer, whose stash must be on the host and whose place was left when the last layer
+/// but one of the backward before ended; the copy of the third begins as the first has ended:
+///
+///     e(B_s,k) >= max(a_1, begin + φ) + (n - 2) h + φ,     a_1 of the second copy
+///
+/// Every quantity is one that the
 /// closed form knows; what it adds is who waits for whom, which no sum over stages can say where
 /// stages differ. It is O(m v p) for m micro-batches, v virtual stages, p ranks; from kSettled
 /// groups of p micro-batches on each group is taken to last as long as the one before.
@@ -59,6 +71,20 @@ struct ReducedRun {
   std::int64_t slowed_ps = 0;                  // σ
 };
 
+/// Layers of a pass whose activations are copied to the host, or back. Times are those of layers
+/// without copies.
+struct CopiedLayers {
+  std::int64_t layers = 0;
+  std::int64_t copies_ps = 0, last_copy_ps = 0;  // of all, of the last
+  std::int64_t held_ps = 0;    // of the pass's time, what it waits for them in the closed form
+  std::int64_t before_ps = 0;  // in front of the first
+  std::int64_t first_ps = 0, last_ps = 0;
+  std::int64_t until_ps = 0;  // from the pass's begin until the last has ended
+  /// `count` equal layers behind what takes `so_far_ps` with its waits.
+  void add(std::int64_t so_far_ps, std::int64_t count, std::int64_t layer_ps, std::int64_t copy_ps,
+           std::int64_t held_each_ps);
+};
+
 /// One stage: its layers in order, with resharding between them.
 struct StageTimes {
   std::int64_t forward_ps = 0, backward_ps = 0, backward_sync_ps = 0, weight_ps = 0,
@@ -77,6 +103,7 @@ struct StageTimes {
     std::int64_t gather_ps = 0, layer_ps = 0, reduction_ps = 0;
   };
   Ends forward_ends, backward_ends;
+  CopiedLayers copied_out, copied_in;  // beside the forward, the backward
 };
 
 struct StepTimes {

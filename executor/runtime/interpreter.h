@@ -91,6 +91,7 @@ class Interpreter {
   /// Ranks whose pieces a buffer of a product holds; 0: it is of one piece.
   [[nodiscard]] std::int64_t ranks_in(const plan::BufferRef& ref, const plan::Op& op) const;
   base::Result<void> exchange(const Step& step);
+  void copy(const Step& step);
   base::Result<void> drain(plan::Stream stream);
   base::Result<void> poll();
   Operands operands_of(const Step& step);
@@ -113,6 +114,7 @@ class Interpreter {
   bool reports_loss_ = false;
   std::vector<std::vector<Channel>> channels_;      // by group, by stream
   std::vector<std::unique_ptr<Transfer>> pending_;  // by stream
+  std::vector<at::Tensor> copied_;                  // last to the host, until the next copy begins
   std::map<plan::RedistributionId, Redistributor> redistributors_;
   RotaryTables rotary_;
   std::optional<QuantisedOperands> quantised_;  // of a Program with such products

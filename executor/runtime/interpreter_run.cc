@@ -50,6 +50,7 @@ base::Result<void> Interpreter::step(std::int64_t index, bool record) {
   }
   if (streams_ != nullptr) TRY_VOID(streams_->finish());
   for (int s = 0; s < plan::kStreams; ++s) TRY_VOID(drain(static_cast<Stream>(s)));
+  copied_.clear();
   if (quantised_) TRY_VOID(quantised_->end_step());
   TRY_VOID(communicator_.healthy());
   communicator_.at({.rank = communicator_.rank(), .stage = class_.stage});
@@ -71,7 +72,8 @@ namespace {
 
 /// Whether LibTorch works on tensors in an operation, beside the transport or instead of it.
 bool computes(const plan::Op& op) {
-  if (op.kind != OpKind::kCollective) return op.kind == OpKind::kCompute;
+  if (op.kind != OpKind::kCollective)
+    return op.kind == OpKind::kCompute || op.kind == OpKind::kCopy;
   return op.dim != 0 || op.pieces > 1 || op.collective == Collective::kAllToAll ||
          op.redistribution.has_value() || !op.senders.empty();
 }
@@ -97,6 +99,7 @@ base::Result<void> Interpreter::perform(const Step& step) {
     case OpKind::kCompute: return compute(step);
     case OpKind::kCollective: return collective(step);
     case OpKind::kExchange: return exchange(step);
+    case OpKind::kCopy: copy(step); return {};
   }
   return {};
 }
@@ -310,6 +313,26 @@ base::Result<void> Interpreter::exchange(const Step& step) {
   return {};
 }
 
+/// What it frees on the device is held until the next copy to the host begins, as the Program says
+/// (plan::frees_late).
+void Interpreter::copy(const Step& step) {
+  const plan::Op& op = *step.op;
+  const bool out = plan::copies_out(op);
+  if (out) copied_.clear();
+  for (std::size_t i = 0; i < op.reads.size(); ++i) {
+    const at::Tensor from = tensor(op.reads[i], step);
+    const plan::BufferDecl& decl = program_.buffers[op.writes[i].buffer];
+    const CategoryScope scope(site_.allocator, decl.category);
+    at::Tensor& to = tensor(op.writes[i], step);
+    ORRERY_CHECK(from.defined() && !to.defined(), "'{}' copies '{}' to what is alive", op.name,
+                 program_.buffers[op.reads[i].buffer].name);
+    to = out ? empty_on_host(decl.shape, decl.dtype, site_.device)
+             : empty(decl.shape, decl.dtype, site_.device);
+    to.copy_(from, /*non_blocking=*/true);
+    if (out) copied_.push_back(from);
+  }
+}
+
 base::Result<void> Interpreter::drain(Stream stream) {
   std::unique_ptr<Transfer>& transfer = pending_[as_index(stream)];
   if (!transfer) return {};
@@ -349,6 +372,7 @@ void Interpreter::record_span(const Step& step) {
       break;
     case OpKind::kCollective: span.category = model::to_string(op.collective); break;
     case OpKind::kExchange: span.category = "exchange"; break;
+    case OpKind::kCopy: span.category = "copy"; break;
   }
   span.layer = step.layer;
   span.micro_batch = step.micro_batch;

@@ -53,13 +53,7 @@ c10::DataPtr CountingAllocator::allocate(std::size_t bytes) {
     header = new (block) Header{};
   }
   *header = Header{this, bytes, capacity, category_};
-  const auto requested = static_cast<std::int64_t>(bytes);
-  count_.live += requested;
-  count_.live_by_category[as_index(category_)] += requested;
-  if (count_.live > count_.peak) {
-    count_.peak = count_.live;
-    count_.at_peak = count_.live_by_category;
-  }
+  add(static_cast<std::int64_t>(bytes), category_);
   void* data = header + 1;
   return {data, data, &CountingAllocator::release, cpu};
 }
@@ -76,11 +70,18 @@ void CountingAllocator::release(void* data) {
   header->owner->give_back(header);
 }
 
+void CountingAllocator::add(std::int64_t bytes, plan::BufferCategory category) {
+  if (category == plan::BufferCategory::kHost) return;
+  count_.live += bytes;
+  count_.live_by_category[as_index(category)] += bytes;
+  if (count_.live <= count_.peak) return;
+  count_.peak = count_.live;
+  count_.at_peak = count_.live_by_category;
+}
+
 void CountingAllocator::give_back(Header* header) {
   const std::lock_guard lock(mutex_);
-  const auto requested = static_cast<std::int64_t>(header->requested);
-  count_.live -= requested;
-  count_.live_by_category[as_index(header->category)] -= requested;
+  add(-static_cast<std::int64_t>(header->requested), header->category);
   if (header->capacity >= kCachedBytes) {
     free_[header->capacity].push_back(header);
     return;

@@ -7,7 +7,8 @@
 /// is wasted) and handed out again, last in first out.
 ///
 /// Counts are of *requested* bytes, so that they can equal what a Program declares, by the category
-/// that stands when a block is requested. They are exact; the block remembers its category.
+/// that stands when a block is requested. They are exact; the block remembers its category. What
+/// stands for the host's memory (BufferCategory::kHost) is not counted.
 #include <c10/core/Allocator.h>
 
 #include <array>
@@ -50,6 +51,7 @@ class CountingAllocator final : public c10::Allocator {
   struct Header;
   static void release(void* data);
   void give_back(Header* header);
+  void add(std::int64_t bytes, plan::BufferCategory category);
 
   mutable std::mutex mutex_;
   plan::BufferCategory category_ = plan::BufferCategory::kActivation;

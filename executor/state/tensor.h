@@ -53,4 +53,11 @@ inline at::Tensor empty(at::IntArrayRef shape, model::DType t, const at::Device&
                    at::TensorOptions().dtype(scalar_type(t)).device(device));
 }
 
+/// The same in the host's memory, where copies from and to `device` run beside what it computes.
+inline at::Tensor empty_on_host(at::IntArrayRef shape, model::DType t, const at::Device& device) {
+  return at::empty(
+      stored_shape(shape, t),
+      at::TensorOptions().dtype(scalar_type(t)).device(at::kCPU).pinned_memory(device.is_cuda()));
+}
+
 }  // namespace orrery::executor

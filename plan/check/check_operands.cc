@@ -290,6 +290,7 @@ class OperandChecker {
       if (!seen.insert(&op).second) continue;
       if (op.kind == OpKind::kCompute) check_compute(op);
       if (op.kind == OpKind::kCollective) check_collective(op);
+      if (op.kind == OpKind::kCopy) check_copy(op);
     }
   }
 
@@ -414,6 +415,22 @@ class OperandChecker {
       if (sorted[i] != as_int(i)) return fault("is no permutation of its group", kWrongPeer);
     if (as_int(sorted.size()) != program_.groups[op.group].size)
       fault("states senders of another group", kWrongPeer);
+  }
+
+  /// One side of each pair is the host's, always the same one.
+  void check_copy(const Op& op) {
+    if (op.reads.empty() || op.reads.size() != op.writes.size() || !op.updates.empty())
+      return fault("copies other than what it reads to what it writes");
+    const bool out = op.stream == Stream::kCopyOut;
+    std::int64_t bytes = 0;
+    for (std::size_t i = 0; i < op.reads.size(); ++i) {
+      const BufferDecl &from = decl(op.reads[i]), &to = decl(op.writes[i]);
+      compare("copies", {from.elements()}, {to.elements()});
+      if (from.dtype != to.dtype || from.on_host() == out || to.on_host() != out)
+        fault(fmt::format("copies '{}' to '{}'", from.name, to.name));
+      bytes += from.bytes();
+    }
+    size(op.bytes, bytes);
   }
 
   void check_collective(const Op& op) {

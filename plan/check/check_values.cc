@@ -66,6 +66,8 @@ class Values {
       const Op& op = *step_.ops[at_].op;
       if (op.kind == OpKind::kCollective)
         collective(op);
+      else if (op.kind == OpKind::kCopy)
+        copied(op);
       else
         plain(op);
     }
@@ -150,6 +152,16 @@ class Values {
     std::vector<InstanceIndex> instances;
     for (const BufferRef& r : refs) instances.push_back(step_.instance_of(at_, r));
     return instances;
+  }
+
+  /// What it reads, whatever that is.
+  void copied(const Op& op) {
+    for (std::size_t i = 0; i < op.reads.size() && i < op.writes.size(); ++i) {
+      const InstanceIndex from = step_.instance_of(at_, op.reads[i]),
+                          to = step_.instance_of(at_, op.writes[i]);
+      holds_[to] = holds_[from];
+      away_[to] = away_[from];
+    }
   }
 
   bool split(const Op& op) const {

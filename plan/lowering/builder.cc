@@ -83,10 +83,10 @@ RedistributionId Builder::redistribution(const Redistribution& r) {
 
 SegmentId Builder::segment(const SegmentShape& shape) { return interned(program_.segments, shape); }
 
-PoolId Builder::pool(const std::string& name) {
+PoolId Builder::pool(const std::string& name, int capacity) {
   for (const PoolId id : program_.pools.ids())
     if (program_.pools[id].name == name) return id;
-  return program_.pools.push_back({name, context_.prefetch_depth + 1});
+  return program_.pools.push_back({name, capacity});
 }
 
 BufferRef Builder::stream_buffer(const char* name, const Layout& l, std::int64_t hidden,

@@ -158,6 +158,11 @@ class Builder {
   SegmentId segment(const SegmentShape& shape);
   PoolId gather_pool() { return pool("gathered weights"); }  // of layers
   PoolId slice_pool() { return pool("gathered slices"); }
+  // of layers: what their forwards keep is on the device, or comes back
+  PoolId kept_pool() { return pool("kept activations", 2); }
+  PoolId returned_pool() { return pool("returned activations"); }
+  /// Holds the same in the host's memory.
+  BufferRef on_host(const BufferRef& buffer);
 
   /// Sequences of a micro-batch on one rank, tokens of a sequence on one rank (between blocks).
   std::int64_t sequences(const Layout& l) const { return context_.micro_batch_sequences / l.dp; }
@@ -210,8 +215,9 @@ class Builder {
  private:
   /// Declares the persistent state of a unit whose strategy, parameters and groups are known.
   UnitState add_unit(ParameterUnit unit, Scope scope);
-  /// Of prefetch_depth + 1.
-  PoolId pool(const std::string& name);
+  /// Of prefetch_depth + 1, unless stated.
+  PoolId pool(const std::string& name) { return pool(name, context_.prefetch_depth + 1); }
+  PoolId pool(const std::string& name, int capacity);
   /// Of kinds behind the first: "decoder ".
   std::string prefix() const;
   /// "NAME [TAG]", as buffers are called.

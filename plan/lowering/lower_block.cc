@@ -75,7 +75,8 @@ class Block : TensorPart {
       // gathered inputs are never kept
       if (is_gather(op)) return true;
       switch (s_.recompute) {
-        case Recompute::kNone: return false;
+        case Recompute::kNone:
+        case Recompute::kOffload: return false;
         case Recompute::kSelective: return is_attention_core(b_.program(), op);
         case Recompute::kOperator: return !keeps_by_operator(op);
         case Recompute::kFull: return true;
@@ -90,6 +91,7 @@ class Block : TensorPart {
     gather_slices(b_, units_.all, r_);
     zero_parts(b_, units_.all, r_);
     LayerPair pair{std::move(f_), std::move(r_), std::move(units_.all)};
+    pair.offload = s_.recompute == Recompute::kOffload;
     place_frees(b_, pair, [&](const BufferRef& r) { return r == x_next_ || start_.outlives(r); });
     return pair;
   }

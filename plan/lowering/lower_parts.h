@@ -12,7 +12,8 @@ namespace orrery::plan {
 struct LayerPair {
   Ops forward, backward;
   UnitUses units;
-  Ops weight = {};  // see split_backward
+  Ops weight = {};       // see split_backward
+  bool offload = false;  // see offload()
 };
 
 /// Takes the weight gradients of the plain products (qkv, projection, MLP) out of `backward`: each
@@ -20,6 +21,14 @@ struct LayerPair {
 /// gradient of its output) lives until the last G that reads it. Norms, biases and tables keep
 /// their BG: they give nothing to fill a bubble with.
 void split_backward(Builder& b, LayerPair& pair);
+
+/// Puts what the backward reads of the forward into the host's memory meanwhile: behind `forward` a
+/// copy out of all of it, which frees it on the device, and the copy back, which the caller puts in
+/// front of `backward`. The copy of a layer runs beside the forward of the next one, of which the
+/// one after that waits for it; the copy back beside the backward of those `prefetch_depth` layers
+/// that run before. What has no instance of its own for each layer and micro-batch stays, and what
+/// gradients of weights read in a pass of their own.
+Op offload(Builder& b, LayerPair& pair);
 
 /// Segments y = x W' of one matrix (or one an expert), whose gradients of weights and of inputs are
 /// operations apart.

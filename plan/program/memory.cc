@@ -17,13 +17,16 @@ struct Effect {
   std::array<std::int64_t, kBufferCategories> delta{};  // by BufferCategory
   std::vector<std::int64_t> transients;                 // [operation] bytes alive while it runs
   unsigned streams = 0;                                 // bits
-  bool leaves_in_flight = false;                        // frees with an exchange
+  bool leaves_in_flight = false;                        // frees late
+  std::int64_t host_bytes = 0;                          // left there when it has ended
 };
 
 Effect effect_of(const Program& program, const Template& t, double loss_bytes) {
   Effect e;
   const auto change = [&](const BufferRef& r, std::int64_t sign) {
     const BufferDecl& buffer = program.buffers[r.buffer];
+    e.host_bytes += sign * buffer.host_bytes();
+    if (buffer.on_host()) return;
     e.delta[as_index(buffer.category)] += sign * buffer.bytes();
     e.memory.delta_bytes += sign * buffer.bytes();
   };
@@ -33,9 +36,10 @@ Effect effect_of(const Program& program, const Template& t, double loss_bytes) {
                                ? transient_bytes(program.segments[op.segment], op.phase, loss_bytes)
                                : 0);
     e.memory.peak_bytes = std::max(e.memory.peak_bytes, e.memory.delta_bytes + e.transients.back());
-    for (const BufferRef& f : op.frees) change(f, -1);
+    if (!copies_out(op))
+      for (const BufferRef& f : op.frees) change(f, -1);
     e.streams |= 1U << static_cast<unsigned>(op.stream);
-    e.leaves_in_flight = e.leaves_in_flight || (op.kind == OpKind::kExchange && !op.frees.empty());
+    e.leaves_in_flight = e.leaves_in_flight || (frees_late(op) && !op.frees.empty());
   }
   return e;
 }
@@ -46,7 +50,7 @@ class Account {
  public:
   Account(const Program& program, double loss_bytes) : program_(program) {
     for (const BufferDecl& d : program.buffers)
-      buffers_.push_back({d.bytes(), as_index(d.category)});
+      buffers_.push_back({d.bytes(), d.on_host() ? kOnHost : as_index(d.category)});
     for (const Template& t : program.templates)
       effects_.push_back(effect_of(program, t, loss_bytes));
   }
@@ -67,6 +71,8 @@ class Account {
         total_ + e.memory.peak_bytes <= m_.peak_bytes) {
       for (std::size_t c = 0; c < alive_.size(); ++c) alive_[c] += e.delta[c];
       total_ += e.memory.delta_bytes;
+      host_ += e.host_bytes;
+      m_.host_bytes = std::max(m_.host_bytes, host_);
       index_ += static_cast<std::int64_t>(ops.size());
       return;
     }
@@ -81,7 +87,7 @@ class Account {
     for (const BufferRef& w : op.writes) add(w.buffer, 1);
     peak(transient, index_++);
     for (const BufferRef& f : op.frees) {
-      if (op.kind != OpKind::kExchange) {
+      if (!frees_late(op)) {
         add(f.buffer, -1);
         continue;
       }
@@ -92,6 +98,11 @@ class Account {
 
   void add(BufferId id, std::int64_t sign) {
     const Size& size = buffers_[id.raw()];
+    if (size.category == kOnHost) {
+      host_ += sign * size.bytes;
+      m_.host_bytes = std::max(m_.host_bytes, host_);
+      return;
+    }
     alive_[size.category] += sign * size.bytes;
     total_ += sign * size.bytes;
   }
@@ -104,17 +115,18 @@ class Account {
     m_.peak_op = at;
   }
 
+  static constexpr std::size_t kOnHost = kBufferCategories;
   struct Size {
     std::int64_t bytes = 0;
-    std::size_t category = 0;
+    std::size_t category = 0;  // by BufferCategory; kOnHost: none of the device's
   };
   const Program& program_;
   std::vector<Size> buffers_;
   std::vector<Effect> effects_;  // [template]
   StaticMemory m_;
   std::array<std::int64_t, kBufferCategories> alive_{};
-  std::int64_t total_ = 0, index_ = 0;
-  // freed by a send that may still be under way
+  std::int64_t total_ = 0, index_ = 0, host_ = 0;
+  // freed by a send or copy that may still be under way
   std::array<std::vector<BufferId>, kStreams> in_flight_;
   unsigned busy_ = 0;  // streams with some, bits
 };
@@ -129,6 +141,15 @@ std::int64_t transient_bytes(const model::SegmentShape& shape, Phase phase, doub
   const std::int64_t own = model::work(shape, phase).transient_bytes;
   if (shape.kind != model::SegmentKind::kLoss) return own;
   return own + std::llround(loss_bytes * real(shape.token_count() * shape.out));
+}
+
+std::int64_t copied_bytes(const Program& program, const Template& t) {
+  std::int64_t bytes = 0;
+  for (const Op& op : t.ops) {
+    if (!copies_out(op)) continue;
+    for (const BufferRef& f : op.frees) bytes += program.buffers[f.buffer].device_bytes();
+  }
+  return bytes;
 }
 
 TemplateMemory template_memory(const Program& program, TemplateId id) {

@@ -25,7 +25,7 @@ int rank_of(Schedule s, int stage, int ranks) {
 }
 
 std::string_view to_string(Recompute r) {
-  return base::EnumNames<Recompute::kFull>("none", "selective", "operator", "full")[r];
+  return base::EnumNames<kLastRecompute>("none", "selective", "operator", "full", "offload")[r];
 }
 
 std::string_view to_string(ContextKind c) {

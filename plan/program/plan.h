@@ -18,8 +18,10 @@ namespace orrery::plan {
 /// What the backward computes again: nothing; the attention core; by operator, all but what
 /// travelled, the core, the first product and the first of the MLP's (PyTorch's selective
 /// checkpointing as TorchTitan sets it; so without sequence parallelism the projection runs again
-/// with its all-reduce, and experts and cross-attention as a whole); whole layers.
-enum class Recompute : std::uint8_t { kNone, kSelective, kOperator, kFull };
+/// with its all-reduce, and experts and cross-attention as a whole); whole layers. Or nothing, and
+/// what the backward reads is in the host's memory meanwhile (offload; plan/lowering/offload.cc).
+enum class Recompute : std::uint8_t { kNone, kSelective, kOperator, kFull, kOffload };
+inline constexpr Recompute kLastRecompute = Recompute::kOffload;
 /// When replicas sum their gradients: of a layer as its last backward of the step ends, beside the
 /// backward of the next ones; as every micro-batch's backward ends (zero 2 and 3); behind the last
 /// backward of all layers, in turn with the optimizer.

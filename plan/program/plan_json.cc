@@ -51,7 +51,7 @@ int read_degree(base::Reader& r, std::string_view key) {
 /// What strategies and shardings say alike.
 void read_states(base::Reader& r, LayerStrategy& s) {
   s.zero = as_int(r.required_int("zero", {0, 3}));
-  s.recompute = r.required_enum("recompute", names_up_to(Recompute::kFull));
+  s.recompute = r.required_enum("recompute", names_up_to(kLastRecompute));
   s.grad_reduce = r.required_enum("grad_reduce", names_up_to(GradReduce::kEnd));
 }
 

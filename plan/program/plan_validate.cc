@@ -163,6 +163,10 @@ class PlanValidator {
       fault(kInconsistent, "operators and slices say what zero 3 shards: use zero 3, or drop them",
             "{} chooses operators or slices with zero = {}", field, s.zero);
     }
+    if (s.slices > 1 && s.recompute == Recompute::kOffload) {
+      fault(kUnsupported, "drop slices or offload", "{}.recompute is offload with slices = {}",
+            field, s.slices);
+    }
     if (s.slices > 1 && s.recompute == Recompute::kOperator) {
       fault(kUnsupported, "products in slices are kept or recomputed as a whole: drop one of them",
             "{}.recompute is operator with slices = {}", field, s.slices);

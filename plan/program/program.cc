@@ -11,15 +11,15 @@
 namespace orrery::plan {
 
 std::string_view to_string(Stream s) {
-  return base::EnumNames<Stream::kSecondBackwardReceive>(
+  return base::EnumNames<Stream::kCopyIn>(
       "compute", "tensor", "data", "forward_send", "forward_receive", "backward_send",
       "backward_receive", "host", "second_forward_send", "second_forward_receive",
-      "second_backward_send", "second_backward_receive")[s];
+      "second_backward_send", "second_backward_receive", "copy_out", "copy_in")[s];
 }
 
 std::string_view to_string(BufferCategory c) {
-  return base::EnumNames<BufferCategory::kData>("parameter", "gradient", "optimizer", "activation",
-                                                "communication", "data")[c];
+  return base::EnumNames<BufferCategory::kHost>("parameter", "gradient", "optimizer", "activation",
+                                                "communication", "data", "host")[c];
 }
 
 Group Group::of_bits(std::string name, std::uint32_t bits) {

@@ -17,7 +17,8 @@
 ///  * a collective starts when every rank of its group has reached it; an exchange leg (send or
 ///    receive) starts when its peer has reached the matching leg (rendezvous); all legs of one
 ///    exchange are posted at once;
-///  * a buffer instance lives from the operation that first writes it to the one that frees it.
+///  * a buffer instance lives from the operation that first writes it to the one that frees it;
+///    what a send or a copy to the host frees, until the next operation of that stream is issued.
 #include <bit>
 #include <cstdint>
 #include <optional>
@@ -57,8 +58,10 @@ enum class Stream : std::uint8_t {
   kSecondForwardReceive,
   kSecondBackwardSend,
   kSecondBackwardReceive,
+  kCopyOut,  // to the host's memory
+  kCopyIn,   // back from there
 };
-inline constexpr int kStreams = 12;
+inline constexpr int kStreams = 14;
 std::string_view to_string(Stream s);
 
 /// The stream whose sends meet the receives of `s`; of one that does not receive the stream itself.
@@ -75,7 +78,9 @@ constexpr Stream sending_end(Stream s) {
     case Stream::kBackwardSend:
     case Stream::kHost:
     case Stream::kSecondForwardSend:
-    case Stream::kSecondBackwardSend: break;
+    case Stream::kSecondBackwardSend:
+    case Stream::kCopyOut:
+    case Stream::kCopyIn: break;
   }
   return s;
 }
@@ -86,9 +91,10 @@ enum class BufferCategory : std::uint8_t {
   kOptimizer,
   kActivation,
   kCommunication,
-  kData
+  kData,
+  kHost  // in the host's memory
 };
-inline constexpr int kBufferCategories = 6;
+inline constexpr int kBufferCategories = 6;  // on the device
 std::string_view to_string(BufferCategory c);
 
 /// Which indices tell instances of a buffer apart.
@@ -104,6 +110,9 @@ struct BufferDecl {
   std::optional<UnitId> unit;  // flat state of this parameter unit
   [[nodiscard]] std::int64_t elements() const;
   [[nodiscard]] std::int64_t bytes() const { return model::bytes_of(dtype, elements()); }
+  [[nodiscard]] bool on_host() const { return category == BufferCategory::kHost; }
+  [[nodiscard]] std::int64_t device_bytes() const { return on_host() ? 0 : bytes(); }
+  [[nodiscard]] std::int64_t host_bytes() const { return on_host() ? bytes() : 0; }
 };
 
 /// One instance is named by (buffer, layer of the call + layer_offset, micro-batch of the call).
@@ -215,7 +224,8 @@ struct ParameterView {
   std::vector<int> parameters;  // indices into ParameterUnit::parameters it covers
 };
 
-enum class OpKind : std::uint8_t { kCompute, kCollective, kExchange };
+/// kCopy: between the device and the host's memory.
+enum class OpKind : std::uint8_t { kCompute, kCollective, kExchange, kCopy };
 enum class Reduce : std::uint8_t { kSum, kMax };
 
 /// One side of a point-to-point transfer. Peer = my world rank + peer_offset; the n-th send on
@@ -278,6 +288,7 @@ struct Op {
   // kExchange
   std::vector<Leg> legs;
 
+  // kCopy: writes[i] becomes what reads[i] is; bytes are those of all.
   std::vector<BufferRef> reads;
   // allocates the instance; a write of a live instance is a fault
   std::vector<BufferRef> writes;
@@ -301,6 +312,13 @@ inline bool exchanges_rows(const Op& op) {
 inline bool moves_shards(const Op& op) {
   return op.kind == OpKind::kCollective && op.stream == Stream::kData && !op.writes.empty();
 }
+
+/// Copies what it frees on the device to the host.
+inline bool copies_out(const Op& op) {
+  return op.kind == OpKind::kCopy && op.stream == Stream::kCopyOut;
+}
+/// What it frees is alive until the next operation of its stream is issued.
+inline bool frees_late(const Op& op) { return op.kind == OpKind::kExchange || copies_out(op); }
 
 struct Template {
   std::string name;  // "block[tp2 dp4].forward"

@@ -79,7 +79,7 @@ StreamRefs::StreamRefs(const Program& program) {
   for (const unsigned s : streams) followed_.push_back((s & (s - 1)) != 0);
   std::vector<std::int64_t> bytes_of;
   bytes_of.reserve(program.buffers.size());
-  for (const BufferDecl& buffer : program.buffers) bytes_of.push_back(buffer.bytes());
+  for (const BufferDecl& buffer : program.buffers) bytes_of.push_back(buffer.device_bytes());
   begin_.push_back(0);
   for (const Template& t : program.templates) add(program, t, bytes_of);
 }

@@ -13,11 +13,11 @@
 ///                        once-per-step peak - F Σ σ_j)
 ///     t = max(forward peak - σ, output gradient + backward (and reduction's) peak).
 ///
-/// σ is what forward (with its gather) leaves behind; layers after i have given theirs back when
-/// i's backward runs. Streams telescope: what a layer hands on is the next one's input. The form
-/// never exceeds the static peak of the lowered Program, and equals it where one strategy fills a
-/// stage, but for weights gathered ahead of layers that differ; an answer counts as fitting only by
-/// the exact bytes of costmodel::stage_peak_bytes.
+/// σ is what forward (with its gather) leaves behind, and its copies to the host do not take away;
+/// layers after i have given theirs back when i's backward runs. Streams telescope: what a layer
+/// hands on is the next one's input. The form never exceeds the static peak of the lowered Program,
+/// and equals it where one strategy fills a stage, but for weights gathered ahead of layers that
+/// differ; an answer counts as fitting only by the exact bytes of costmodel::stage_peak_bytes.
 #include <cstdint>
 
 #include "costmodel/closed_form/closed_form.h"
@@ -32,6 +32,9 @@ struct LayerMemory {
   std::int64_t backward_bytes = 0;  // backward and reduction; output gradient not counted
   std::int64_t gathered_bytes = 0;  // by a gather ahead of its use
   std::int64_t step_bytes = 0;      // highest of the once-per-step templates
+  // σ does not hold it: there until the next copy to the host begins. Not in the peak above, which
+  // is the less for it.
+  std::int64_t copied_bytes = 0;
 };
 LayerMemory memory_of(const costmodel::LayerCost& cost);
 /// No more than `b` in anything.

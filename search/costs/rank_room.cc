@@ -11,7 +11,7 @@ using costmodel::LayerCost;
 
 /// Bytes that a micro-batch leaves behind between its forward and its backward, and between
 /// backward and weight gradients.
-std::int64_t forward_bytes(const LayerCost& c) { return c.forward.delta_bytes; }
+std::int64_t forward_bytes(const LayerCost& c) { return c.stash_bytes; }
 std::int64_t backward_bytes(const LayerCost& c) {
   return c.backward.delta_bytes + (c.reduces_per_micro_batch && !c.splits ? c.sync.delta_bytes : 0);
 }

@@ -192,6 +192,7 @@ class CellStep {
           break;
         case plan::OpKind::kCollective: resolve_collective(rank, p); break;
         case plan::OpKind::kExchange: resolve_exchange(rank, p); break;
+        case plan::OpKind::kCopy: break;
       }
     }
   }

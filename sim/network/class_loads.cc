@@ -24,7 +24,8 @@ std::vector<RankBlocks> ClassLoads::blocks() const {
   }
   const auto repeats = [&](const plan::Op& op) {
     switch (op.kind) {
-      case plan::OpKind::kCompute: return true;
+      case plan::OpKind::kCompute:
+      case plan::OpKind::kCopy: return true;
       case plan::OpKind::kExchange:
         return std::ranges::all_of(
             op.legs, [&](const plan::Leg& leg) { return blocks.front().repeats(leg.peer_offset); });

@@ -100,6 +100,11 @@ class MemoryWalk {
   [[nodiscard]] std::size_t category(plan::BufferId buffer) const {
     return as_index(program_.buffers[buffer].category);
   }
+  /// Of what is on the device.
+  void change(std::int64_t at_ps, const plan::BufferRef& ref, std::int64_t sign) {
+    const plan::BufferDecl& decl = program_.buffers[ref.buffer];
+    if (!decl.on_host()) changes_.push_back({at_ps, category(ref.buffer), sign * decl.bytes()});
+  }
   std::int64_t& last_end(const plan::BufferRef& ref, const plan::OpInstance& o) {
     return ends_[instances_.at(ref, o.layer, o.micro_batch)];
   }
@@ -113,8 +118,7 @@ class MemoryWalk {
     };
     for (const plan::BufferRef& ref : op.writes) {
       last_end(ref, o) = end;
-      changes_.push_back(
-          {out_.start_ps[i], category(ref.buffer), program_.buffers[ref.buffer].bytes()});
+      change(out_.start_ps[i], ref, 1);
     }
     for (const plan::BufferRef& ref : op.reads) use(ref);
     for (const plan::BufferRef& ref : op.updates) use(ref);
@@ -122,8 +126,7 @@ class MemoryWalk {
     if (op.gradients) use(*op.gradients);
     for (const plan::BufferRef& ref : op.frees) {
       use(ref);
-      changes_.push_back(
-          {last_end(ref, o), category(ref.buffer), -program_.buffers[ref.buffer].bytes()});
+      change(last_end(ref, o), ref, -1);
     }
     if (const std::int64_t transient = k_.price(i).transient_bytes; transient > 0) {
       const auto activation = as_index(plan::BufferCategory::kActivation);

@@ -29,18 +29,20 @@ base::Json stage_json(const StageReport& s, std::size_t stage) {
   base::Json parts = base::Json::object();
   for (std::size_t i = 0; i < s.parts.size(); ++i)
     parts[std::string(to_string(static_cast<TimePart>(i)))] = s.parts[i];
-  return base::Json{{"stage", stage},
-                    {"parts_ps", parts},
-                    {"busy_compute_s", seconds(s.busy_compute_ps)},
-                    {"exposed_tensor_s", seconds(s.exposed_tensor_ps)},
-                    {"exposed_data_s", seconds(s.exposed_data_ps)},
-                    {"exposed_pipeline_s", seconds(s.exposed_pipeline_ps)},
-                    {"idle_s", seconds(s.idle_ps)},
-                    {"recompute_s", seconds(s.recompute_ps)},
-                    {"optimizer_s", seconds(s.optimizer_ps)},
-                    {"peak_memory_bytes", s.peak_memory_bytes},
-                    {"memory_at_peak_bytes", categories},
-                    {"timeline_peak_bytes", s.timeline_peak_bytes}};
+  base::Json json{{"stage", stage},
+                  {"parts_ps", parts},
+                  {"busy_compute_s", seconds(s.busy_compute_ps)},
+                  {"exposed_tensor_s", seconds(s.exposed_tensor_ps)},
+                  {"exposed_data_s", seconds(s.exposed_data_ps)},
+                  {"exposed_pipeline_s", seconds(s.exposed_pipeline_ps)},
+                  {"idle_s", seconds(s.idle_ps)},
+                  {"recompute_s", seconds(s.recompute_ps)},
+                  {"optimizer_s", seconds(s.optimizer_ps)},
+                  {"peak_memory_bytes", s.peak_memory_bytes},
+                  {"memory_at_peak_bytes", categories},
+                  {"timeline_peak_bytes", s.timeline_peak_bytes}};
+  if (s.host_bytes > 0) json["host_bytes"] = s.host_bytes;
+  return json;
 }
 
 }  // namespace
@@ -110,6 +112,11 @@ std::string to_text(const SimReport& report) {
   text +=
       "* contained in compute; optimizer with the zeroing of gradients, which zero 2 and 3 repeat "
       "for every micro-batch they reduce\n";
+  std::int64_t host_bytes = 0;
+  for (const StageReport& s : report.stages) host_bytes = std::max(host_bytes, s.host_bytes);
+  if (host_bytes > 0)
+    fmt::format_to(out, "beside that {} of its host's memory for a device, at most\n",
+                   size_text(host_bytes));
   if (report.simulated_micro_batches > 0)
     fmt::format_to(out, "simulated as far as micro-batch {}: the others take as long\n",
                    base::grouped(real(report.simulated_micro_batches)));

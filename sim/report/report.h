@@ -37,6 +37,7 @@ struct StageReport {
   std::int64_t recompute_ps = 0;       // part of busy
   std::int64_t optimizer_ps = 0;       // part of busy
   std::int64_t peak_memory_bytes = 0;  // static peak (issue order) + context
+  std::int64_t host_bytes = 0;         // in the host's memory for each rank, at most
   std::array<std::int64_t, plan::kBufferCategories> memory_at_peak{};
   std::int64_t timeline_peak_bytes = 0;  // highest seen on the simulated clock
 };

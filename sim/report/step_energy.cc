@@ -14,6 +14,7 @@ namespace {
 
 bool leaves_host(const plan::Program& program, const plan::Op& op, int rank,
                  const Topology& topology) {
+  if (op.kind == plan::OpKind::kCopy) return false;
   const auto away = [&](int peer) { return !topology.same_host(as_u32(rank), as_u32(peer)); };
   if (op.kind == plan::OpKind::kExchange) {
     return std::ranges::any_of(op.legs,

@@ -17,12 +17,14 @@ std::string category_of(const plan::Program& program, const plan::Op& op) {
       return std::string(model::to_string(program.segments[op.segment].kind));
     case plan::OpKind::kCollective: return std::string(model::to_string(op.collective));
     case plan::OpKind::kExchange: return "exchange";
+    case plan::OpKind::kCopy: return "copy";
   }
   ORRERY_CHECK(false, "kind out of range");
 }
 
 std::int64_t bytes_of(const plan::Program& program, const plan::Op& op) {
-  std::int64_t bytes = op.kind == plan::OpKind::kCollective ? op.bytes : 0;
+  const bool stated = op.kind == plan::OpKind::kCollective || op.kind == plan::OpKind::kCopy;
+  std::int64_t bytes = stated ? op.bytes : 0;
   for (const plan::Leg& leg : op.legs) bytes += program.buffers[leg.buffer.buffer].bytes();
   return bytes;
 }
@@ -53,6 +55,7 @@ StageReport stage_report(const plan::Program& program, const PreparedClass& k,
                          const ClassOutcome& out, const costmodel::CostModel& cost) {
   const plan::StaticMemory memory = plan::static_memory(program, *k.rank_class, cost.loss_bytes());
   StageReport s;
+  s.host_bytes = memory.host_bytes;
   s.parts = out.parts;
   s.busy_compute_ps = out.busy_compute_ps;
   s.exposed_tensor_ps = out.exposed_ps[as_index(Activity::kTensor)];

@@ -200,6 +200,7 @@ void Interpreter::post(std::uint32_t c, std::uint32_t op) {
   const PricedOp& p = classes_[c].prepared->price(op);
   switch (p.kind) {
     case plan::OpKind::kCompute: start_compute(c, op); return;
+    case plan::OpKind::kCopy: start_copy(c, op); return;
     case plan::OpKind::kCollective:
       classes_[c].flows_left[p.stream] = 1;
       if (p.crossing != kNone) return arrive(c, op, p.crossing);

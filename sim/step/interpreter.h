@@ -203,6 +203,8 @@ class Interpreter {
   void post_leg(std::uint32_t c, std::uint32_t op, const PricedLeg& leg);
   void arrive(std::uint32_t c, std::uint32_t op, std::uint32_t crossing);
   void start_compute(std::uint32_t c, std::uint32_t op);
+  /// Neither slows what computes or talks nor is slowed.
+  void start_copy(std::uint32_t c, std::uint32_t op);
   /// Alone, of an operation priced `p`.
   [[nodiscard]] std::int64_t compute_ps(std::uint32_t c, std::uint32_t op, const PricedOp& p) {
     return options_.jitter.sigma_ppm == 0 ? p.compute_ps : jittered_ps(c, op, p.compute_ps);

@@ -39,6 +39,18 @@ void Interpreter::start_compute(std::uint32_t c, std::uint32_t op) {
   touch(c);
 }
 
+void Interpreter::start_copy(std::uint32_t c, std::uint32_t op) {
+  Class& k = classes_[c];
+  const PricedOp& p = k.prepared->price(op);
+  account(c);
+  begin(c, op, now_);
+  occupy(k, p);
+  Running& r = k.compute[p.stream];
+  r.op = r.last = op;
+  r.ticket = queue_.push(base::SimTime::from_ps(now_ + p.compute_ps), kernel::Phase::kRelease,
+                         kComputeEnds, c * plan::kStreams + p.stream);
+}
+
 /// `op` and the operations after it that are sure to follow without a gap, as far as nobody has to
 /// be recorded of one.
 void Interpreter::make_chain(std::uint32_t c, std::uint32_t op) {

@@ -26,7 +26,9 @@ Activity activity_of(const plan::Op& op) {
     case Stream::kTensor: return Activity::kTensor;
     case Stream::kCompute:
     case Stream::kData:
-    case Stream::kHost: return Activity::kData;
+    case Stream::kHost:
+    case Stream::kCopyOut:
+    case Stream::kCopyIn: return Activity::kData;
     default: return Activity::kPipeline;
   }
 }
@@ -101,6 +103,7 @@ class Preparation {
   }
 
   base::Result<PreparedStep> run() {
+    TRY_VOID(check_copies());
     step_.classes.resize(program_.classes.size());
     for (std::uint32_t c = 0; c < step_.classes.size(); ++c) prepare_class(c);
     for (std::size_t i = 0; i < step_.crossings.size(); ++i) {
@@ -214,6 +217,7 @@ class Preparation {
         price_collective(c, op, p);
         break;
       case plan::OpKind::kExchange: price_exchange(c, op, p); break;
+      case plan::OpKind::kCopy: price_copy(c, op, p); break;
     }
     return p;
   }
@@ -273,6 +277,21 @@ class Preparation {
       known->transfer = network_.add(transfer(c, op), lane_of(c, p.stream, 0));
     }
     p.transfer = known->transfer;
+  }
+
+  void price_copy(std::uint32_t c, const plan::Op& op, PricedOp& p) {
+    const plan::RankClass& k = program_.classes[c];
+    p.compute_ps = cost_.copy_ps(plan::copies_out(op), op.bytes, k.first_rank, k.count).value();
+  }
+  /// Where the Program copies to hosts its ranks have ways there.
+  base::Result<void> check_copies() const {
+    const auto copies = [](const plan::Template& t) {
+      return std::ranges::any_of(t.ops, plan::copies_out);
+    };
+    if (std::ranges::none_of(program_.templates, copies)) return {};
+    for (const bool to_host : {true, false})
+      TRY_VOID(cost_.copy_ps(to_host, 0, 0, program_.world_size));
+    return {};
   }
 
   costmodel::Transfer transfer(std::uint32_t c, const plan::Op& op) {

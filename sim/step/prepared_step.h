@@ -49,7 +49,7 @@ struct PricedOp {
   bool optimizer = false, recomputed = false;
   // who waits for it goes on when it begins (CostModel::overlaps_experts)
   bool holds_nobody = false;
-  std::int64_t compute_ps = 0;
+  std::int64_t compute_ps = 0;                                           // of a copy its own
   std::int64_t written_bytes = 0, transient_bytes = 0, freed_bytes = 0;  // lifetimes.h
   FlowNetwork::TransferIndex transfer = kNone;  // collective inside the class
   std::uint32_t crossing = kNone;               // collective beyond it

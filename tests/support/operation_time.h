@@ -17,6 +17,8 @@ inline std::int64_t op_ps(const costmodel::CostModel& cost, const plan::Program&
                     costmodel::Senders::kWholeGroups)
         .duration_ps();
   }
+  if (op.kind == plan::OpKind::kCopy)
+    return cost.copy_ps(plan::copies_out(op), op.bytes, first_rank, rank_count).value();
   std::int64_t longest = 0;  // legs are posted at once
   for (const auto& leg : op.legs) {
     const std::int64_t bytes = program.buffers[leg.buffer.buffer].bytes();

@@ -19,7 +19,8 @@ inline CostModel cost_of(const model::ModelSpec& model, const plan::Plan& plan) 
   p.name = "test";
   p.device = "T100";
   p.overlaps = false;
-  auto made = CostModel::make(model, machines::cluster(16), p, {plan.precision, plan.sequence});
+  auto made =
+      CostModel::make(model, machines::with_processor(16), p, {plan.precision, plan.sequence});
   RC_ASSERT(made.has_value());
   return *std::move(made);
 }

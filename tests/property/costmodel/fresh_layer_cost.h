@@ -18,10 +18,10 @@ namespace orrery::costmodel::fresh {
 /// beside the attention over the block before: with overlap, each block of attention hides the
 /// shifts issued since the last one.
 struct Times {
-  std::int64_t serial_ps = 0, data_ps = 0;
+  std::int64_t serial_ps = 0, data_ps = 0, copy_ps = 0;
 };
 inline Times operator+(Times a, Times b) {
-  return {a.serial_ps + b.serial_ps, a.data_ps + b.data_ps};
+  return {a.serial_ps + b.serial_ps, a.data_ps + b.data_ps, a.copy_ps + b.copy_ps};
 }
 
 inline bool is_attention_block(const plan::Program& program, const plan::Op& op) {
@@ -61,7 +61,7 @@ inline std::int64_t side_by_side_ps(const CostModel& cost, const plan::Program& 
                                     int rank_count) {
   std::vector<double> left;
   for (const plan::Op& op : ops)
-    left.push_back(op.stream == plan::Stream::kData
+    left.push_back(op.stream == plan::Stream::kData || op.kind == plan::OpKind::kCopy
                        ? -1
                        : real(tests::op_ps(cost, program, op, first_rank, rank_count)));
   const double slower = real(std::max<std::int64_t>(cost.overlap_slowdown_ppm(), 1'000'000)) / 1e6;
@@ -96,6 +96,8 @@ inline Times times_of(const CostModel& cost, const plan::Program& program, plan:
     } else if (is_attention_block(program, op)) {
       t.serial_ps += overlapped_ps(ps, shifts_ps, cost.overlap_slowdown_ppm(), cost.overlaps());
       shifts_ps = 0;
+    } else if (op.kind == plan::OpKind::kCopy) {
+      t.copy_ps += ps;
     } else {
       (op.stream == plan::Stream::kData ? t.data_ps : t.serial_ps) += ps;
     }
@@ -114,8 +116,11 @@ inline LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t
     return times_of(cost, t.program, id, first_rank, rank_count);
   };
   const auto memory = [&](plan::TemplateId id) { return plan::template_memory(t.program, id); };
-  const auto overlapped = [&](Times x) {
+  const auto alone = [&](Times x) {
     return overlapped_ps(x.serial_ps, x.data_ps, cost.overlap_slowdown_ppm(), cost.overlaps());
+  };
+  const auto overlapped = [&](Times x) {
+    return cost.overlaps() ? std::max(alone(x), x.copy_ps) : alone(x) + x.copy_ps;
   };
   const Times forward = times(t.forward) + times(t.gather_forward);
   const Times backward = times(t.backward) + times(t.gather_backward);
@@ -133,6 +138,9 @@ inline LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t
     c.backward_ps = overlapped(t.reduces_per_micro_batch ? backward + sync : backward);
     c.backward_sync_ps = overlapped(backward + last);
   }
+  c.copies = {
+      forward.copy_ps, backward.copy_ps, c.forward_ps - alone(forward),
+      c.backward_ps - alone(t.reduces_per_micro_batch && !c.splits ? backward + sync : backward)};
   c.reduction_ps = (t.sync_last.valid() ? times(t.sync_last).data_ps : 0) +
                    (t.reduces_per_micro_batch ? 0 : sync.data_ps);
   c.gather_forward_ps = times(t.gather_forward).data_ps;
@@ -155,7 +163,8 @@ inline LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t
   c.sync = memory(t.sync);
   c.zero_gradient = memory(t.zero_gradient);
   c.update = memory(t.update);
-  c.stash_bytes = c.forward.delta_bytes;
+  c.copied_bytes = plan::copied_bytes(t.program, t.program.templates[t.forward]);
+  c.stash_bytes = c.forward.delta_bytes - c.copied_bytes;
   c.reduces_per_micro_batch = t.reduces_per_micro_batch;
   return c;
 }

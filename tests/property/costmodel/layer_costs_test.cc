@@ -21,15 +21,17 @@ CostModel cost_of(const model::ModelSpec& model, const plan::Plan& plan, bool ov
   p.device = "T100";
   p.overlaps = overlaps;
   p.overlap_slowdown = 1.25;
-  auto made = CostModel::make(model, machines::cluster(16), p, {plan.precision, plan.sequence});
+  auto made =
+      CostModel::make(model, machines::with_processor(16), p, {plan.precision, plan.sequence});
   RC_ASSERT(made.has_value());
   return *std::move(made);
 }
 
 RC_GTEST_PROP(LayerCosts, EqualALoweringOfTheirOwn,
-              (std::uint64_t seed, bool overlaps, bool experts, bool split)) {
-  const auto [model, plan] =
-      experts ? plan::random_expert_plan(seed, 4) : plan::random_plan(seed, 4);
+              (std::uint64_t seed, bool overlaps, bool experts, bool split, bool offloads)) {
+  auto drawn = experts ? plan::random_expert_plan(seed, 4) : plan::random_plan(seed, 4);
+  if (offloads) drawn = plan::with_offload(std::move(drawn), seed);
+  const auto& [model, plan] = drawn;
   const CostModel cost = cost_of(model, plan, overlaps);
   LayerCosts costs(cost);
   const int devices = plan.devices_per_stage();

@@ -195,6 +195,19 @@ inline RandomPlan random_encoder_plan(std::uint64_t seed, std::int64_t max_devic
   return r;
 }
 
+/// The same with the activations of about half the runs on the host.
+inline RandomPlan with_offload(RandomPlan r, std::uint64_t seed) {
+  base::Rng rng(seed);
+  for (Stage& stage : r.plan.stages) {
+    for (LayerRun& run : stage.runs) {
+      if (rng.below(2) == 0) continue;
+      run.strategy.recompute = Recompute::kOffload;
+      run.strategy.slices = 1;
+    }
+  }
+  return r;
+}
+
 /// The same with low-rank adapters on some products, all else frozen.
 inline RandomPlan random_adapter_plan(std::uint64_t seed, std::int64_t max_devices_per_stage = 8) {
   RandomPlan r = random_plan(seed, max_devices_per_stage);

@@ -32,19 +32,20 @@ TEST(InFlight, OneForwardOneBackwardHoldsStagesFromHere) {
 // flight of 4 micro-batches: forward 2 starts with 10 + X 3 + D 2, backward 1 with 20 + 3 + 2. Rank
 // 1 of 3 in 1F1B: F0, F1 B0, F2 B1, F3 B2, B3.
 TEST(StageMemory, PeakIsTheHighestOfTheFiveKindsOfPasses) {
-  StageMemory s{.persistent_bytes = 1000,
-                .zero_gradient = {},
-                .update = {},
-                .chunks = {{.forward = {.delta_bytes = 10, .peak_bytes = 15},
-                            .backward = {.delta_bytes = -10, .peak_bytes = 7},
-                            .backward_last = {.delta_bytes = -10, .peak_bytes = 9},
-                            .weight = {},
-                            .weight_last = {},
-                            .sent_activation_bytes = 3,
-                            .sent_gradient_bytes = 2}}};
+  StageMemory s{
+      .persistent_bytes = 1000,
+      .zero_gradient = {},
+      .update = {},
+      .chunks = {{.forward = {.before = {.delta_bytes = 10, .peak_bytes = 15}, .behind = {}},
+                  .backward = {.delta_bytes = -10, .peak_bytes = 7},
+                  .backward_last = {.delta_bytes = -10, .peak_bytes = 9},
+                  .weight = {},
+                  .weight_last = {},
+                  .sent_activation_bytes = 3,
+                  .sent_gradient_bytes = 2}}};
   const auto order = plan::pass_order(plan::Schedule::k1F1B, 1, 3, 1, 4);
   EXPECT_EQ(peak_bytes(s, order), 1032);  // backward 1: 20 + 3 + 2 + 7; forward 2 reaches 15 + 15
-  s.chunks[0].forward.peak_bytes = 30;
+  s.chunks[0].forward.before.peak_bytes = 30;
   EXPECT_EQ(peak_bytes(s, order), 1045);
   s.chunks[0].backward_last.peak_bytes = 100;
   EXPECT_EQ(peak_bytes(s, order), 1115);
@@ -54,19 +55,39 @@ TEST(StageMemory, PeakIsTheHighestOfTheFiveKindsOfPasses) {
   EXPECT_EQ(peak_bytes(s, order), 1300);
 }
 
+// A forward that leaves 10 until its copy has begun and ended, a backward that brings them back:
+// two micro-batches after each other hold what was copied last beside what comes back.
+TEST(StageMemory, WhatIsCopiedToTheHostStaysUntilTheNextCopyBegins) {
+  StageMemory s{.persistent_bytes = 0,
+                .zero_gradient = {},
+                .update = {},
+                .chunks = {{.forward = {.before = {.delta_bytes = 10, .peak_bytes = 11},
+                                        .behind = {.delta_bytes = -10, .peak_bytes = 0},
+                                        .copied_bytes = 10},
+                            .backward = {.delta_bytes = 0, .peak_bytes = 12},
+                            .backward_last = {.delta_bytes = 0, .peak_bytes = 12},
+                            .weight = {},
+                            .weight_last = {}}}};
+  const auto order = plan::pass_order(plan::Schedule::k1F1B, 0, 1, 1, 2);
+  EXPECT_EQ(peak_bytes(s, order), 22);  // 10 copied and 12
+  s.chunks[0].forward.before.peak_bytes = 15;
+  EXPECT_EQ(peak_bytes(s, order), 25);  // the second forward, beside the first one's copy
+}
+
 // A stash of 10 of which 4 wait for the weights. Rank 1 of 2 in ZB-H1, m = 4: F0 B0 | F1 B1 W0 | F2
 // B2 W1 | F3 B3 W2 | W3. Before each F but the first: 4.
 TEST(StageMemory, WhatWeightGradientsNeedStaysUntilTheyRun) {
-  const StageMemory s{.persistent_bytes = 0,
-                      .zero_gradient = {},
-                      .update = {},
-                      .chunks = {{.forward = {.delta_bytes = 10, .peak_bytes = 12},
-                                  .backward = {.delta_bytes = -6, .peak_bytes = 1},
-                                  .backward_last = {.delta_bytes = -6, .peak_bytes = 1},
-                                  .weight = {.delta_bytes = -4, .peak_bytes = 0},
-                                  .weight_last = {.delta_bytes = -4, .peak_bytes = 0},
-                                  .sent_activation_bytes = 0,
-                                  .sent_gradient_bytes = 0}}};
+  const StageMemory s{
+      .persistent_bytes = 0,
+      .zero_gradient = {},
+      .update = {},
+      .chunks = {{.forward = {.before = {.delta_bytes = 10, .peak_bytes = 12}, .behind = {}},
+                  .backward = {.delta_bytes = -6, .peak_bytes = 1},
+                  .backward_last = {.delta_bytes = -6, .peak_bytes = 1},
+                  .weight = {.delta_bytes = -4, .peak_bytes = 0},
+                  .weight_last = {.delta_bytes = -4, .peak_bytes = 0},
+                  .sent_activation_bytes = 0,
+                  .sent_gradient_bytes = 0}}};
   EXPECT_EQ(peak_bytes(s, plan::pass_order(plan::Schedule::kZeroBubbleH1, 1, 2, 1, 4)), 16);
 }
 

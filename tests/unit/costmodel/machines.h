@@ -72,4 +72,22 @@ inline topologies::Topology cluster(int devices, int hosts = 1,
   return *std::move(built);
 }
 
+/// One host of cluster() with a processor whose memory is 2 us from the devices, over one link of
+/// `bytes_per_second` that all share.
+inline topologies::Topology with_processor(int devices,
+                                           std::int64_t bytes_per_second = 50'000'000'000) {
+  topologies::TopologyBuilder b("machine");
+  const auto model = b.add_model(device());
+  const auto hub = b.add_vertex(topologies::VertexKind::kSwitch, "switch", 0);
+  const auto cpu = b.add_vertex(topologies::VertexKind::kHostBridge, "cpu", 0);
+  for (int i = 0; i < devices; ++i) {
+    b.add_duplex(b.add_device("gpu" + std::to_string(i), 0, model), hub, 100'000'000'000,
+                 base::Seconds(1e-6), "nvlink");
+  }
+  b.add_duplex(hub, cpu, bytes_per_second, base::Seconds(1e-6), "pcie");
+  auto built = std::move(b).build_cluster(std::array{std::uint32_t{1}}, std::nullopt);
+  ORRERY_CHECK(built.has_value(), "{}", base::to_string(built.error()));
+  return *std::move(built);
+}
+
 }  // namespace orrery::costmodel::machines

@@ -50,6 +50,18 @@ TEST(CountingAllocator, EqualsAShadowCount) {
   EXPECT_EQ(allocator.count().live, 0);
 }
 
+TEST(CountingAllocator, CountsNothingOfTheHosts) {
+  CountingAllocator allocator;
+  {
+    const CategoryScope scope(allocator, BufferCategory::kHost);
+    const c10::DataPtr there = allocator.allocate(100'000);
+    EXPECT_NE(there.get(), nullptr);
+    EXPECT_EQ(allocator.count().live, 0);
+  }
+  EXPECT_EQ(allocator.count().live, 0);
+  EXPECT_EQ(allocator.count().peak, 0);
+}
+
 TEST(CountingAllocator, HandsOutALargeBlockAgain) {
   CountingAllocator allocator;
   c10::DataPtr first = allocator.allocate(1 << 20);

@@ -102,8 +102,8 @@ TEST(Trace, TimeThatContradictsItsPicosecondsIsAFaultAtItsPlace) {
 }
 
 TEST(Trace, UnknownStreamEventKindAndKeyAreFaults) {
-  EXPECT_THAT(error_of(replaced("\"pid\":1,\"tid\":1,\"ts\"", "\"pid\":1,\"tid\":12,\"ts\"")),
-              HasSubstr("12"));
+  EXPECT_THAT(error_of(replaced("\"pid\":1,\"tid\":1,\"ts\"", "\"pid\":1,\"tid\":14,\"ts\"")),
+              HasSubstr("14"));
   EXPECT_THAT(error_of(replaced("\"ph\":\"C\"", "\"ph\":\"B\"")), HasSubstr("'B'"));
   EXPECT_THAT(error_of(replaced("\"layer\":2", "\"layr\":2")), HasSubstr("did you mean 'layer'?"));
 }

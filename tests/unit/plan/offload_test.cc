@@ -1,0 +1,121 @@
+/// Activations on the host: what is copied, what stays on the device, and what a missing copy is.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plan/check/check.h"
+#include "plan/lowering/lower.h"
+#include "plan/program/memory.h"
+#include "plan/program/stream_refs.h"
+#include "tests/unit/plan/mutant.h"
+
+namespace orrery::plan {
+namespace {
+
+model::ModelSpec llama() { return model::find_model("llama-tiny").value(); }
+
+UniformOptions options() {
+  return {.recompute = Recompute::kOffload, .micro_batch = 2, .global_batch = 8, .sequence = 64};
+}
+
+Plan plan_of(const UniformOptions& o) { return uniform_plan(llama(), "test", 1, o).value(); }
+
+LayerTemplates block(Recompute recompute) {
+  LayerContext c;
+  c.precision = model::Precision::kBFloat16;
+  c.sequence = 64;
+  c.micro_batch_sequences = 2;
+  c.micro_batches = 4;
+  c.global_batch = 8;
+  return lower_block(llama(), {.recompute = recompute}, c);
+}
+
+TEST(Offload, CopiesAllThatALayerKeepsOutAndBack) {
+  const LayerTemplates kept = block(Recompute::kNone), there = block(Recompute::kOffload);
+  const Op &out = there.program.templates[there.forward].ops.back(),
+           &in = there.program.templates[there.gather_backward].ops.back();
+  ASSERT_EQ(out.kind, OpKind::kCopy);
+  ASSERT_EQ(in.kind, OpKind::kCopy);
+  EXPECT_EQ(out.stream, Stream::kCopyOut);
+  EXPECT_EQ(in.stream, Stream::kCopyIn);
+  EXPECT_EQ(out.reads, out.frees);
+  EXPECT_EQ(in.reads, out.writes);
+  EXPECT_EQ(in.writes, out.reads);
+  EXPECT_EQ(in.frees, in.reads);
+  // What a forward leaves, but for the input of the next layer, and its own input, which is as
+  // large.
+  const std::int64_t left = template_memory(kept.program, kept.forward).delta_bytes;
+  EXPECT_EQ(out.bytes, left);
+  EXPECT_EQ(copied_bytes(there.program, there.program.templates[there.forward]), out.bytes);
+  EXPECT_EQ(template_memory(there.program, there.forward).delta_bytes, left);
+}
+
+TEST(Offload, HoldsTwoLayersOnTheDeviceHoweverManyThereAre) {
+  auto deep = llama();
+  std::int64_t before = 0, slope = 0;
+  for (const std::int64_t layers : {4, 8, 12}) {
+    deep.layers = layers;
+    const Program program = lower(uniform_plan(deep, "test", 1, options()).value(), deep).value();
+    const StaticMemory m = static_memory(program, program.classes[0]);
+    EXPECT_EQ(m.host_bytes % layers, 0);
+    const std::int64_t beside = m.peak_bytes - m.persistent_bytes;
+    EXPECT_EQ(beside, layers == 4 ? beside : before);
+    before = beside;
+    slope = m.host_bytes / layers;
+  }
+  EXPECT_GT(slope, 0);
+}
+
+TEST(Offload, TheCheckerFindsACopyThatIsMissing) {
+  for (const int pp : {1, 2}) {
+    UniformOptions o = options();
+    o.pp = pp;
+    const Program program = lower(plan_of(o), llama()).value();
+    EXPECT_TRUE(check(program).empty());
+    Mutant without_in(program), without_out(program), twice(program), wrong(program);
+    without_in.drop(0, without_in.named(0, "copy_in(activations)"));
+    EXPECT_TRUE(without_in.has(FaultKind::kReadAfterFree));
+    without_out.drop(0, without_out.named(0, "copy_out(activations)"));
+    EXPECT_TRUE(without_out.has(FaultKind::kReadBeforeWrite));
+    twice.repeat(0, twice.named(0, "copy_in(activations)"));
+    EXPECT_TRUE(twice.has(FaultKind::kDoubleWrite));
+    Op& swapped = wrong.edit(0, wrong.named(0, "copy_out(activations)"));
+    std::swap(swapped.writes[0], swapped.reads[0]);
+    EXPECT_TRUE(wrong.has(FaultKind::kOperandMismatch));
+  }
+}
+
+TEST(Offload, AThirdForwardWaitsForTheFirstCopy) {
+  const Program program = lower(plan_of(options()), llama()).value();
+  const StreamRefs refs(program);
+  const Expansion x = expand(program, program.classes[0], refs);
+  std::vector<std::uint32_t> forwards, copies;
+  for (std::uint32_t i = 0; i < x.ops.size(); ++i) {
+    const Op& op = *x.ops[i].op;
+    if (op.kind == OpKind::kCompute && op.acquire) forwards.push_back(i);
+    if (copies_out(op)) copies.push_back(i);
+  }
+  ASSERT_EQ(forwards.size(), copies.size());
+  for (std::size_t i = 2; i < forwards.size(); ++i)
+    EXPECT_TRUE(std::ranges::count(x.dependencies_of(forwards[i]), copies[i - 2]) == 1) << i;
+}
+
+TEST(Offload, IsNoWayOfPartitionsSlicesAndEmbeddings) {
+  Plan p = plan_of(options());
+  p.vocabulary.recompute = Recompute::kOffload;
+  EXPECT_FALSE(validate(p, llama()).empty());
+  p = plan_of({.dp = 2,
+               .zero = 3,
+               .recompute = Recompute::kOffload,
+               .micro_batch = 2,
+               .global_batch = 8,
+               .sequence = 64});
+  EXPECT_TRUE(validate(p, llama()).empty());
+  p.stages[0].runs[0].strategy.slices = 2;
+  const base::Diagnostics faults = validate(p, llama());
+  ASSERT_FALSE(faults.empty());
+  EXPECT_NE(faults.front().message.find("recompute is offload with slices"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace orrery::plan

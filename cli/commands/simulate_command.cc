@@ -56,7 +56,7 @@ std::vector<base::OptionSpec> strategy_options() {
                     "pipeline schedule", "1f1b"),
       degree("virtual-stages",
              "stages per pipeline rank, of the interleaved schedule; zb-v and dualpipe-v have two"),
-      choice_option("recompute", "R", {"none", "selective", "operator", "full"},
+      choice_option("recompute", "R", {"none", "selective", "operator", "full", "offload"},
                     "activations computed again in the backward pass", "none"),
       flag_option("sequence-parallel", "split norms and residuals along the sequence over tp"),
       degree(
@@ -114,7 +114,7 @@ plan::UniformOptions strategy_of(const Options& o) {
           .zero = o.count("zero"),
           .folded = o.flag("folded"),
           .sequence_parallel = o.flag("sequence-parallel"),
-          .recompute = named(o.string("recompute"), plan::Recompute::kFull),
+          .recompute = named(o.string("recompute"), plan::kLastRecompute),
           .grad_reduce = named(o.string("grad-reduce"), plan::GradReduce::kEnd),
           .tensor_pieces = o.count("tensor-pieces"),
           .schedule = named(o.string("schedule"), plan::kLastSchedule),

@@ -317,8 +317,7 @@ void read_strategy(RowReader& r, TableRow& row) {
   p.zero = as_int(r.integer("zero", {0, 3}).value_or(p.zero));
   p.micro_batch = r.integer("micro_batch", {1, 1 << 24}).value_or(p.micro_batch);
   p.global_batch = r.integer("global_batch", {1, 1 << 24}).value_or(p.global_batch);
-  p.recompute =
-      r.word("recompute", model::names_up_to(plan::Recompute::kFull)).value_or(p.recompute);
+  p.recompute = r.word("recompute", model::names_up_to(plan::kLastRecompute)).value_or(p.recompute);
   p.grad_reduce =
       r.word("grad_reduce", model::names_up_to(plan::GradReduce::kEnd)).value_or(p.grad_reduce);
   // of one rank there is nothing to split

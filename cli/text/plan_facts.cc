@@ -45,12 +45,18 @@ Span span_of(const plan::Plan& plan, int LayerStrategy::*degree) {
 }
 
 std::string recompute_text(const plan::Plan& plan) {
-  int all = 0, some = 0;
+  int all = 0, some = 0, offload = 0;
   for_layers(plan, [&](const LayerStrategy& s, int count) {
     all += count;
-    if (s.recompute != plan::Recompute::kNone) some += count;
+    if (s.recompute == plan::Recompute::kOffload)
+      offload += count;
+    else if (s.recompute != plan::Recompute::kNone)
+      some += count;
   });
-  return some == 0 ? "nothing is recomputed" : fmt::format("{} of {} layers recompute", some, all);
+  std::string text = some == 0 ? std::string("nothing is recomputed")
+                               : fmt::format("{} of {} layers recompute", some, all);
+  if (offload > 0) text += fmt::format("; {} keep their activations on the host", offload);
+  return text;
 }
 
 }  // namespace

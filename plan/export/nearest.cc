@@ -65,7 +65,7 @@ void make_uniform(Plan& plan, const LayerStrategy& strategy, const model::ModelS
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const Recompute own = layers[i].recompute;
     layers[i] = strategy;
-    layers[i].recompute = own;
+    layers[i].recompute = own == Recompute::kOffload ? Recompute::kFull : own;
     if (model.of_kind(model.kind_of(static_cast<std::int64_t>(i))).experts == 0)
       layers[i].drop_experts();
   }

@@ -24,8 +24,9 @@ void set_layers(Plan& plan, const std::vector<LayerStrategy>& layers,
 /// Without recomputation; ep is the largest of the layers that have this strategy.
 LayerStrategy usual_strategy(const Plan& plan);
 
-/// Every layer gets the strategy, keeping its own recomputation, and ep where the block has
-/// experts. Embedding and head get it without what is of layers only. Stages stay.
+/// Every layer gets the strategy, keeping its own recomputation (in place of offload that of whole
+/// layers, which keeps no more on the device), and ep where the block has experts. Embedding and
+/// head get it without what is of layers only. Stages stay.
 void make_uniform(Plan& plan, const LayerStrategy& strategy, const model::ModelSpec& model);
 
 /// Sets what layer i recomputes, for every layer. @pre as many as layers.

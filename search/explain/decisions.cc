@@ -127,9 +127,10 @@ class Alternatives {
     if (recomputes && space_.recompute_none) {
       add("recomputation " + over_layers(plan_, recompute_of), "none", [](Space& s) {
         s.recompute_full = s.recompute_operator = s.recompute_selective = false;
+        s.recompute_offload = false;
       });
-    } else if (!recomputes &&
-               (space_.recompute_full || space_.recompute_operator || space_.recompute_selective)) {
+    } else if (!recomputes && (space_.recompute_full || space_.recompute_operator ||
+                               space_.recompute_selective || space_.recompute_offload)) {
       add("no recomputation", "some in every layer", [](Space& s) { s.recompute_none = false; });
     }
   }

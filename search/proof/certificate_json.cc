@@ -71,12 +71,12 @@ constexpr std::size_t fields_of(const Space& space) {
   [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15,
                                 f16, f17, f18, f19, f20, f21, f22, f23, f24, f25, f26, f27, f28,
                                 f29, f30, f31, f32, f33, f34, f35, f36, f37, f38, f39, f40, f41,
-                                f42, f43, f44, f45, f46, f47] = space;
-  return 47;
+                                f42, f43, f44, f45, f46, f47, f48] = space;
+  return 48;
 }
-// and fix_operators, single_stage, folding, unfolded, spatial_temporal; no proof speaks of
-// zero_bubble_v and dual_pipe_v
-static_assert(fields_of(Space{}) == kFlags.size() + kDegrees.size() + kCounts.size() + 7);
+// and fix_operators, single_stage, folding, unfolded, spatial_temporal, recompute_offload; no proof
+// speaks of zero_bubble_v and dual_pipe_v
+static_assert(fields_of(Space{}) == kFlags.size() + kDegrees.size() + kCounts.size() + 8);
 
 Json space_json(const Space& space) {
   Json json = Json::object();
@@ -85,6 +85,7 @@ Json space_json(const Space& space) {
   if (!space.folding) json["folding"] = false;
   if (!space.unfolded) json["unfolded"] = false;
   if (space.spatial_temporal) json["spatial_temporal"] = true;
+  if (space.recompute_offload) json["recompute_offload"] = true;
   for (const auto& f : kDegrees) {
     if (space.*f.field) json[f.name] = *(space.*f.field);
   }
@@ -104,6 +105,7 @@ Space read_space(const base::Node& node, base::ErrorSink& sink) {
   space.folding = r.optional_bool("folding").value_or(true);
   space.unfolded = r.optional_bool("unfolded").value_or(true);
   space.spatial_temporal = r.optional_bool("spatial_temporal").value_or(false);
+  space.recompute_offload = r.optional_bool("recompute_offload").value_or(false);
   for (const auto& f : kDegrees) {
     if (const auto value = r.optional_int(f.name, {1, plan::kMaxWorldSize}))
       space.*f.field = as_int(*value);

@@ -77,8 +77,7 @@ std::int64_t StageParts::backward_peak(const LayerCost& c, int s) const {
 
 /// Blocks of several kinds hand on streams of several sizes: what telescopes is left out.
 PartCost StageParts::part(const LayerCost& c, int s) const {
-  const std::int64_t kept =
-      one_kind() ? c.forward.delta_bytes : std::max<std::int64_t>(c.stash_bytes, 0);
+  const std::int64_t kept = one_kind() ? c.stash_bytes : std::max<std::int64_t>(c.stash_bytes, 0);
   return {.once_ps = c.forward_ps + c.backward_sync_ps + (s == 0 ? c.once_ps() : 0),
           .steady_ps = c.forward_ps + c.backward_ps,
           .bytes = c.persistent_bytes + held(s) * kept};

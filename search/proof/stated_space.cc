@@ -90,7 +90,8 @@ bool names_experts(const Space& space, const LayerStrategy& s, std::int64_t expe
 
 bool names(const Space& space, const LayerStrategy& s, const Family& family, int devices_per_host) {
   const bool recomputes[] = {space.recompute_none, space.recompute_selective,
-                             space.recompute_operator, space.recompute_full};
+                             space.recompute_operator, space.recompute_full,
+                             space.recompute_offload};
   const plan::Plan& f = family.frame;
   if (space.fix_tp.value_or(s.tp) != s.tp || space.fix_cp.value_or(s.cp) != s.cp ||
       space.fix_dp.value_or(s.dp) != s.dp)
@@ -105,7 +106,9 @@ bool names(const Space& space, const LayerStrategy& s, const Family& family, int
                 : !(s.context == plan::ContextKind::kRing ? space.ring : space.ulysses))
     return false;
   if (s.strided && (!space.strided || s.replicas() == 1)) return false;
-  if (s.recompute == plan::Recompute::kOperator && s.slices > 1) return false;
+  if (s.slices > 1 &&
+      (s.recompute == plan::Recompute::kOperator || s.recompute == plan::Recompute::kOffload))
+    return false;
   return names_zero(space, s) && names_shard(space, s, devices_per_host) &&
          names_reduction(space, s, f.micro_batches) && names_operators(space, s) &&
          names_pieces(space, s) && recomputes[as_index(s.recompute)];
@@ -152,7 +155,7 @@ std::vector<LayerStrategy> of_block(const Space& stated, const Family& of_model,
     vary(some, &LayerStrategy::shard, shards);
     vary(some, &LayerStrategy::recompute,
          {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kOperator,
-          plan::Recompute::kFull});
+          plan::Recompute::kFull, plan::Recompute::kOffload});
     vary(some, &LayerStrategy::grad_reduce,
          {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch, plan::GradReduce::kEnd});
     vary(some, &LayerStrategy::tensor_pieces,

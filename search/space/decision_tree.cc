@@ -156,7 +156,9 @@ void add_leaves(const Space& space, std::int64_t micro_batches, plan::LayerStrat
   for (std::size_t i = 0; i < kRecomputeFlags.size(); ++i) {
     strategy.recompute = static_cast<plan::Recompute>(i);
     if (!(space.*kRecomputeFlags[i])) continue;
-    if (strategy.recompute == plan::Recompute::kOperator && strategy.slices > 1) continue;
+    const bool in_slices = strategy.slices > 1;
+    if (strategy.recompute == plan::Recompute::kOperator && in_slices) continue;
+    if (strategy.recompute == plan::Recompute::kOffload && in_slices) continue;
     // One micro-batch reduces once either way.
     const bool chooses = strategy.zero >= 2 && micro_batches > 1, reduces = strategy.replicas() > 1;
     const auto add = [&](plan::GradReduce when) {
@@ -338,7 +340,7 @@ std::vector<plan::LayerStrategy> partition_shardings(const Space& space,
                                                      std::int64_t micro_batches) {
   constexpr int kSome = 2;  // devices of a block
   Space whole = space;      // layers run again as a whole, or not at all
-  whole.recompute_selective = whole.recompute_operator = false;
+  whole.recompute_selective = whole.recompute_operator = whole.recompute_offload = false;
   std::vector<int> stages = zero_stages(space, kSome);
   if (stages.empty()) stages = {0};
   std::vector<plan::LayerStrategy> all;

@@ -18,6 +18,8 @@ struct Space {
        sequence_parallel = true, pipeline = true;
   bool recompute_full = true, recompute_selective = true;
   bool recompute_operator = false;  // between the two in time and memory: searches take longer
+  // nothing runs again, what is kept is on the host: the topology must state ways there
+  bool recompute_offload = false;
   // context parallelism: next to no difference from data parallelism where that is possible, so
   // proofs take long; see usual_space()
   bool ring = false, ulysses = false;
@@ -68,7 +70,8 @@ inline Space usual_space(std::int64_t sequence, bool overlaps_tensor) {
 
 /// What of a space allows each plan::Recompute, by its number.
 inline constexpr std::array kRecomputeFlags = {&Space::recompute_none, &Space::recompute_selective,
-                                               &Space::recompute_operator, &Space::recompute_full};
+                                               &Space::recompute_operator, &Space::recompute_full,
+                                               &Space::recompute_offload};
 
 /// Virtual stages of a pipeline rank whose layers are partitioned, at most.
 inline constexpr int kMostChunks = 8;

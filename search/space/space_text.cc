@@ -48,6 +48,8 @@ constexpr std::array kDimensions{
     Dimension{{"selective", "", "selective recomputation"}, &Space::recompute_selective},
     Dimension{{"operator", "", "recomputation by operator"}, &Space::recompute_operator},
     Dimension{{"recompute", "", "full recomputation"}, &Space::recompute_full},
+    Dimension{{"offload", "", "activations on the host between forward and backward"},
+              &Space::recompute_offload},
     Dimension{{"spatial-temporal", "", "each operator partitioned in space and time (PrimePar)"},
               &Space::spatial_temporal},
 };
@@ -93,12 +95,14 @@ base::Result<void> fix_one_of(
 }
 
 base::Result<void> fix_recompute(std::string_view value, Space& space) {
-  constexpr std::array<std::pair<std::string_view, bool Space::*>, 4> kKinds{
+  constexpr std::array<std::pair<std::string_view, bool Space::*>, 5> kKinds{
       {{"none", &Space::recompute_none},
        {"selective", &Space::recompute_selective},
        {"operator", &Space::recompute_operator},
-       {"full", &Space::recompute_full}}};
-  return fix_one_of("recompute", value, kKinds, "none, selective, operator or full", space);
+       {"full", &Space::recompute_full},
+       {"offload", &Space::recompute_offload}}};
+  return fix_one_of("recompute", value, kKinds, "none, selective, operator, full or offload",
+                    space);
 }
 
 base::Result<void> fix_sp(std::string_view value, Space& space) {
@@ -192,7 +196,7 @@ constexpr std::array kKeys{
     Key{{"operators", "all, attention, mlp", "what zero 3 shards of a block"},
         [](std::string_view, std::string_view v, Space& s) { return fix_operators(v, s); }},
     Key{{"slices", "1 .. 64", "in which products run that zero 3 shards"}, fix_slices},
-    Key{{"recompute", "none, selective, operator, full", "of every layer"},
+    Key{{"recompute", "none, selective, operator, full, offload", "of every layer"},
         [](std::string_view, std::string_view v, Space& s) { return fix_recompute(v, s); }},
     Key{{"grad_reduce", "step, micro_batch, end", "when gradients are reduced"},
         [](std::string_view, std::string_view v, Space& s) { return fix_reduction(v, s); }},

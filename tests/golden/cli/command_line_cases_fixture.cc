@@ -205,6 +205,15 @@ std::vector<Case> simulations() {
       {"simulate_uniform",
        "simulate --model llama-2-7b --cluster dgx-a100 --tp 2 --pp 2 --dp 2 --zero 1 "
        "--global-batch 64 --sequence-length 2048 --json"},
+      {"plan_offload",
+       "plan --model llama-3.1-8b --cluster dgx-h100 --memory 40GiB --global-batch 72 "
+       "--sequence-length 32768 --space usual,offload --set pcie.bandwidth=4x --check"},
+      {"simulate_offload",
+       "simulate --model llama-2-7b --cluster dgx-h100 --dp 8 --zero 3 --micro-batch 2 "
+       "--global-batch 64 --sequence-length 4096 --recompute offload"},
+      {"simulate_offload_without_a_host",
+       "simulate --model llama-2-7b --cluster tpu-v6e-16x16 --dp 256 --recompute offload "
+       "--global-batch 256"},
       {"simulate_fp8",
        "simulate --model llama-2-7b --cluster dgx-h100 --dp 8 --zero 1 --global-batch 128 "
        "--sequence-length 4096 --precision fp8-delayed"},

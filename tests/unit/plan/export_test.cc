@@ -135,6 +135,7 @@ TEST(ExportMegatron, NoLayerRecomputesLessThanPlanned) {
       {{run(1, kSelective), run(3, kNone)}, "4 selective | 4 selective"},
       {{run(1, kSelective), run(1, kFull), run(2, kNone)}, "4 full | 4 full"},
       {{run(1, kOperator), run(3, kNone)}, "1 full, 3 none | 1 full, 3 none"},
+      {{run(1, kOffload), run(3, kNone)}, "1 full, 3 none | 1 full, 3 none"},
   };
   for (const Case& c : cases) {
     Plan p = export_plan_of(export_model(), {4, 4}, {.dp = 2});

@@ -99,6 +99,17 @@ TEST(LayerStrategies, CountsOfOneHost) {
   EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 64, 1}).leaves.size(), 3U);
 }
 
+TEST(LayerStrategies, OffloadIsOfferedWhereverNothingIsRecomputedButForSlices) {
+  Space space = classic();
+  space.recompute_full = false;
+  const std::size_t kept = layer_strategies(llama_like(), space, {8, 2048, 8, 8}).leaves.size();
+  space.recompute_offload = true;
+  EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 8, 8}).leaves.size(), 2 * kept);
+  space.slices = true;
+  for (const plan::LayerStrategy& s : layer_strategies(llama_like(), space, {8, 2048, 8, 8}).leaves)
+    EXPECT_TRUE(s.slices == 1 || s.recompute == plan::Recompute::kNone);
+}
+
 TEST(LayerStrategies, CountsOfTheRarerDimensions) {
   // One micro-batch, no tensor parallelism, no recomputation: (dp 8), (cp 2, dp 4), (cp 4, dp 2),
   // (cp 8); every cp > 1 as ring, and as Ulysses (8 key-value heads); zero 0 to 3.

@@ -25,6 +25,17 @@ TEST(SpaceText, NamedDimensionsAndNoOthersAreAllowed) {
   EXPECT_TRUE(space->gpipe && space->one_f_one_b);
 }
 
+TEST(SpaceText, OffloadIsSearchedOnRequestAlone) {
+  EXPECT_FALSE(Space{}.recompute_offload);
+  const auto space = restrict_to_dimensions("usual,offload", Space{});
+  ASSERT_TRUE(space.has_value());
+  EXPECT_TRUE(space->recompute_offload && space->recompute_none && space->recompute_full);
+  const auto fixed = fix_values("recompute=offload", Space{});
+  ASSERT_TRUE(fixed.has_value());
+  EXPECT_TRUE(fixed->recompute_offload);
+  EXPECT_FALSE(fixed->recompute_none || fixed->recompute_full || fixed->recompute_selective);
+}
+
 TEST(SpaceText, EveryFaultOfAListIsReportedWithAHint) {
   const auto space = restrict_to_dimensions("dp,tpp,dp,", Space{});
   ASSERT_FALSE(space.has_value());

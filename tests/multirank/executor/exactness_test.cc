@@ -11,7 +11,7 @@
 #include "plan_cases_fixture.h"
 #include "sim/simulate.h"
 #include "tests/support/rank_body.h"
-#include "topologies/import/local.h"
+#include "tests/unit/costmodel/machines.h"
 
 namespace orrery::executor::testing {
 namespace {
@@ -25,13 +25,8 @@ std::map<int, std::vector<std::string>> simulated_order(const plan::Program& pro
   // nothing takes no time
   const model::Profile profile{
       .name = "one thread for each rank", .overlaps = false, .launch_seconds = 1e-6};
-  topologies::LocalMachine machine;
-  machine.cores = static_cast<std::uint32_t>(program.world_size);
-  machine.hertz = 1e9;
-  machine.fp32_flop_per_cycle = machine.bf16_flop_per_cycle = 32;
-  machine.memory_bytes = std::int64_t{1} << 34;
   const auto cost = costmodel::CostModel::make(
-                        model, topologies::local_topology(machine).value(), profile,
+                        model, costmodel::machines::with_processor(program.world_size), profile,
                         {.precision = model::Precision::kFloat32, .sequence = program.sequence})
                         .value();
   return order_of(program, sim::simulate(program, cost, {.timeline = true}).value().timeline);

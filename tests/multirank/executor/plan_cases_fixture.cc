@@ -98,10 +98,9 @@ PlanCase everywhere(std::string name, const LayerStrategy& vocabulary,
 /// Gradients that wait for the last backward.
 void add_reductions_at_the_end(std::vector<PlanCase>& cases) {
   for (const int zero : {0, 1, 3}) {
-    PlanCase c = simple(
+    cases.push_back(simple(
         fmt::format("pp2_dp2_zero{}_reduced_at_the_end", zero),
-        {.pp = 2, .dp = 2, .zero = zero, .grad_reduce = plan::GradReduce::kEnd, .micro_batch = 1});
-    cases.push_back(std::move(c));
+        {.pp = 2, .dp = 2, .zero = zero, .grad_reduce = plan::GradReduce::kEnd, .micro_batch = 1}));
   }
 }
 
@@ -301,7 +300,8 @@ std::vector<PlanCase> make_cases() {
   cases.push_back(simple(
       "tp2_pp2_dp2_zero3_recompute",
       {.tp = 2, .pp = 2, .dp = 2, .zero = 3, .recompute = Recompute::kFull, .micro_batch = 2}));
-  for (PlanCase& c : partition_cases()) cases.push_back(std::move(c));
+  for (auto* more : {&partition_cases, &offload_cases})
+    for (PlanCase& c : more()) cases.push_back(std::move(c));
   return cases;
 }
 

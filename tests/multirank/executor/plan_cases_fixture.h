@@ -26,6 +26,8 @@ struct PlanCase {
 const std::vector<PlanCase>& plan_cases();
 /// Of these, the ones with partitioned operators.
 std::vector<PlanCase> partition_cases();
+/// And with activations on the host.
+std::vector<PlanCase> offload_cases();
 const PlanCase& plan_case(const std::string& name);
 
 /// Four layers of width 64 and a vocabulary that no degree divides: "gpt2" (tied, biases, learned

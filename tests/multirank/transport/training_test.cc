@@ -55,7 +55,8 @@ INSTANTIATE_TEST_SUITE_P(Plans, NcclTraining,
                                            "tp2_sp_pieces2", "cp4_ring", "cp2_ulysses_between_dp4",
                                            "mixed_tp2_then_dp4_zero3",
                                            "partition_between_conventional_pp2",
-                                           "tp2_pp2_dp2_zero3_recompute"),
+                                           "tp2_pp2_dp2_zero3_recompute", "dp2_zero3_offload",
+                                           "pp2_interleaved_offload"),
                          [](const auto& tested) { return tested.param; });
 
 TEST(NcclTraining, ADelayOfOneOperationChangesNoBit) {

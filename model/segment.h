@@ -84,9 +84,9 @@ namespace orrery::model {
 ///   kLatentAttention  q [b,s,nd], kv [b,s,n(d-r+v)], rotated part of keys [b,s,r]
 ///                   -> o [b,s,nv], lse [b,n,s] fp32          kv: of each head d - r numbers of its
 ///                 do, q, kv, kr, o, lse -> dq, dkv, dkr      key, then its value's v
-///   kScan         u [b,s,in], w(convolution, decay, gains)   the mixer of a recurrent block, with
-///                   -> o [b,s,out], y [b,s,out]              its convolution and its gated norm
-///                 do, u, y -> du
+///   kScan         u [b,s,in], w(...)                         the mixer of a recurrent block, with
+///                   -> o [b,s,out], y [b,s,out]              its convolution and its gated norm;
+///                 do, u, y -> du                             y: before the norm. w: model/scan.h
 ///   kLatentProduct  a, w(W) -> y [b,s,out]                   as kQkv, W whole on every tensor rank
 ///   kAdapterIn    x, w(A [r, in]) -> t [b,s,r]               beside a product that is frozen
 ///                 dt, x ; updates dx (dx += dt A)
@@ -223,7 +223,8 @@ std::string_view to_string(Phase phase);
 ///   kLatentAttention             heads, head_dim, value_dim, rope_dim, parts (tensor ranks); as
 ///                                kAttention
 ///   kScan                        in, out, heads, head_dim, kv_heads (groups), state, chunk,
-///                                kernel, weights (elements of its own)
+///                                kernel, delta, epsilon, weights (elements of its own);
+///                                lightning: alibi, parts, part_stride, as kAttention has them
 ///   kLossMax, kLossSum, kLoss    out columns of this shard, vocab, causal (as the loads have it)
 ///   kEmbedding, kLoss*           parts, part_stride: which shard of the vocabulary
 ///   kSlice                       elements (of the result), dim, parts, part_stride

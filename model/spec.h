@@ -312,8 +312,8 @@ struct ModelSpec : BlockShape {
   std::int64_t mixed_features() const {
     return scans() ? scan.values() : heads * (mixer == Mixer::kLatent ? value_dim : head_dim);
   }
-  /// Weights of a scan itself: convolution (Mamba-2: with a bias), decay and step bias of each head
-  /// (Mamba-2: a skip as well), gains of its norm (DeltaNet: of one head).
+  /// Weights of a scan itself (model/scan.h): convolution (Mamba-2: with a bias), decay and step
+  /// bias of each head (Mamba-2: a skip as well), gains of its norm (DeltaNet: of one head).
   std::int64_t scan_parameters() const;
   /// Rows of the MLP input product: ffn, or 2 ffn when gated.
   std::int64_t mlp_in_features() const { return gated_mlp ? 2 * ffn : ffn; }

@@ -8,6 +8,7 @@
 
 #include "base/numbers.h"
 #include "executor/state/state.h"
+#include "model/scan.h"
 #include "plan/program/messages.h"
 
 namespace orrery::executor {
@@ -42,6 +43,12 @@ std::int64_t targets_of(const plan::Program& program) {
 }
 }  // namespace
 
+namespace {
+bool splits_norm(const model::SegmentShape& s) {
+  return s.kind == SegmentKind::kScan && model::is_lightning(s) && s.parts > 1;
+}
+}  // namespace
+
 base::Result<void> check_segments(const plan::Program& program) {
   std::set<std::pair<plan::SegmentId, plan::Phase>> missing;
   for (const plan::Template& t : program.templates) {
@@ -55,7 +62,15 @@ base::Result<void> check_segments(const plan::Program& program) {
     if (const std::string fault = quantised_fault(shape); !fault.empty())
       sink.add(base::make_error(ErrorCode::kUnsupported, "{}", fault)
                    .with_hint("fewer tensor ranks, a wider model, or fp8-current"));
+  if (const auto split = std::ranges::find_if(program.segments, splits_norm);
+      split != program.segments.end())
+    sink.add(base::make_error(ErrorCode::kUnsupported,
+                              "tp {} splits the norm of lightning attention, which is over all "
+                              "heads",
+                              split->parts)
+                 .with_hint("train with tp 1; 'orrery simulate' runs this plan"));
   for (const auto& [segment, phase] : missing) {
+    if (splits_norm(program.segments[segment])) continue;
     sink.add(base::make_error(ErrorCode::kUnsupported,
                               "the executor has no phase {} of segment '{}' at this shape",
                               model::to_string(phase),
@@ -92,6 +107,7 @@ Interpreter::Interpreter(const plan::Program& program, Communicator& communicato
       device_memory_(site.allocator, site.device),
       marks_(site.device) {
   context_.local_rank = local_rank_;
+  context_.layers = program.spec.layers;
   context_.loss_scale = 1.0 / (real(program.global_batch) * real(targets_of(program)));
   context_.data = data;
   context_.seed = options.seed;

@@ -164,6 +164,7 @@ Operands Interpreter::operands_of(const Step& step) {
 base::Result<void> Interpreter::compute(const Step& step) {
   const plan::Op& op = *step.op;
   const model::SegmentShape& shape = program_.segments[op.segment];
+  context_.layer = step.layer;
   context_.vocabulary_shard = step.vocabulary_shard;
   context_.first_sequence = step.first_sequence;
   context_.shard_begin = step.shard_begin;

@@ -53,6 +53,10 @@ base::Result<void> agree(Session& s, const base::Diagnostics& faults) {
 std::string trained_on_cpus_alone(const plan::Program& program) {
   if (model::format_of(program.precision) != model::Format::kNone)
     return fmt::format("{}, whose products are emulated,", model::to_string(program.precision));
+  if (std::ranges::any_of(program.segments, [](const model::SegmentShape& s) {
+        return s.kind == model::SegmentKind::kScan;
+      }))
+    return "a model with a recurrent mixer";
   if (program.spec.has_experts()) return "a mixture of experts";
   if (reads_images(program)) return "a model that looks at images";
   if (program.spec.encoder_decoder()) return "an encoder-decoder";

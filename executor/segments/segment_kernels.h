@@ -32,6 +32,7 @@ using Kernel = void(const SegmentShape&, Phase, Operands&, SegmentContext&);
 Kernel embedding, position_add, norm, linear, residual, activation;
 Kernel adapter_in, adapter_out;
 Kernel head_norm, latent_attention;
+Kernel scan;  // executor/scans
 Kernel attention, attention_split, attention_block, attention_merge;
 Kernel bias, norm_sums, norm_apply, scores, softmax, values;
 Kernel loss_max, loss_sum, loss;

@@ -7,6 +7,7 @@
 #include "executor/segments/segment_kernels.h"
 #include "executor/state/data.h"
 #include "executor/state/images.h"
+#include "model/scan.h"
 
 namespace orrery::executor {
 
@@ -104,6 +105,7 @@ constexpr Segment kSegments[] = {
     {SegmentKind::kValues, kNotBG, kernels::values},
     {SegmentKind::kHeadNorm, kEvery & ~bit(Phase::kG), kernels::head_norm},
     {SegmentKind::kLatentAttention, kForward | bit(Phase::kB), kernels::latent_attention},
+    {SegmentKind::kScan, kNotG, kernels::scan},
     {SegmentKind::kLatentProduct, kEvery, kernels::linear},
     {SegmentKind::kAdapterIn, kNotG, kernels::adapter_in},
     {SegmentKind::kAdapterOut, kNotG, kernels::adapter_out},
@@ -143,6 +145,8 @@ bool has_segment(const SegmentShape& shape, Phase phase) {
     case SegmentKind::kAttentionBlock: return shape.kv_tokens == shape.tokens;
     case SegmentKind::kExpertIn:
     case SegmentKind::kExpertOut: return shape.format == model::Format::kNone;
+    // Lightning attention's norm is over all heads.
+    case SegmentKind::kScan: return !model::is_lightning(shape) || shape.parts == 1;
     case SegmentKind::kNorm: return shape.gain || !shape.norm_bias;
     default: return true;
   }

@@ -72,7 +72,8 @@ class RotaryTables {
 
 /// What a segment may know beside its operands.
 struct SegmentContext {
-  int local_rank = 0;  // in the stage: which part a slice takes
+  int local_rank = 0;                  // in the stage: which part a slice takes
+  std::int64_t layer = 0, layers = 1;  // which block of how many: decay of lightning attention
   /// Which share of its sequences' tokens this rank holds.
   [[nodiscard]] std::int64_t token_part(const model::SegmentShape& s) const {
     return (local_rank / s.token_stride) % s.token_parts;

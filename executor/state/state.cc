@@ -80,8 +80,24 @@ struct Cut {
   }
 };
 
-double deviation(plan::Init init, std::int64_t layers) {
-  return init == plan::Init::kNormalScaled ? 0.02 / std::sqrt(2.0 * real(layers)) : 0.02;
+/// Of element `index` of the whole tensor, whose rows have `columns` elements.
+double initial_value(plan::Init init, std::uint64_t stream, std::uint64_t index, double columns,
+                     std::int64_t layers) {
+  using enum plan::Init;
+  const auto uniform = [&](double from, double to) {
+    const double share = (static_cast<double>(base::hash(stream, index) >> 11U) + 0.5) * 0x1p-53;
+    return from + (to - from) * share;
+  };
+  switch (init) {
+    case kZero: return 0;
+    case kOne: return 1;
+    case kNormal: return 0.02 * base::normal(stream, index);
+    case kNormalScaled: return 0.02 / std::sqrt(2.0 * real(layers)) * base::normal(stream, index);
+    case kTaps: return uniform(-1, 1) / std::sqrt(columns);
+    case kLogDecay: return std::log(uniform(1, 16));
+    case kLogStep: return std::log(std::expm1(std::exp(uniform(std::log(0.001), std::log(0.1)))));
+  }
+  ORRERY_CHECK(false, "initial value out of range");
 }
 
 }  // namespace
@@ -97,15 +113,14 @@ void initial_parameters(const plan::ParameterUnit& unit, const FlatRange& range,
     const Cut cut = unit.partitioned() ? Cut(p, plan::Partition(unit.partition), range.device)
                                        : Cut(p, range.tensor_index, range.expert_index);
     const std::uint64_t stream = base::derive(seed, name_hash(full_name(p, range.layer)));
-    const double sigma = deviation(p.init, layers);
+    const double columns = real(p.shape.back());
     // Each element's value depends on its index alone, so the number of threads changes nothing.
     at::parallel_for(from, to, 1 << 16, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t i = first; i < last; ++i) {
         const std::int64_t index = cut.global_index(i - p.offset);
         if (index < 0) continue;
-        const double value = p.init == plan::Init::kOne
-                                 ? 1.0
-                                 : sigma * base::normal(stream, static_cast<std::uint64_t>(index));
+        const double value =
+            initial_value(p.init, stream, static_cast<std::uint64_t>(index), columns, layers);
         out[as_index(i - range.begin)] = static_cast<float>(value);
       }
     });

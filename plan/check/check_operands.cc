@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/numbers.h"
+#include "model/scan.h"
 #include "plan/check/check_internal.h"
 #include "plan/program/messages.h"
 
@@ -149,8 +150,9 @@ Operands mixer(const SegmentShape& s, Phase phase) {
                   {.reads = {o, q, kv, kr, o, l}, .writes = {q, kv, kr}});
   }
   const std::int64_t u = t * s.in, y = t * s.out;
-  return either({.reads = {u}, .writes = {y, y}, .views = {s.weights}},
-                {.reads = {y, u, y}, .writes = {u}, .views = {s.weights}});
+  const Elements views = model::scan_weights(s);
+  return either({.reads = {u}, .writes = {y, y}, .views = views},
+                {.reads = {y, u, y}, .writes = {u}, .views = views});
 }
 
 /// Of the sums of a split norm, and of the norm from them.

@@ -139,7 +139,12 @@ class Block : TensorPart {
     std::string_view to = "";  // what holds the result, where there may be several
   };
   ProductSpec qkv() const {
-    return {Product::kQkv, "qkv", kQkv, m_.hidden, m_.qkv_features() / s_.tp, m_.qkv_bias};
+    return {Product::kQkv,
+            "qkv",
+            kQkv,
+            m_.hidden,
+            m_.qkv_features() / s_.tp,
+            m_.qkv_bias && !m_.scans()};
   }
   bool has_gate() const { return m_.output_gate && !m_.scans(); }
   /// Into the mixer: of the gate a product of its own.

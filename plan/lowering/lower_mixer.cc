@@ -3,10 +3,29 @@
 /// attention, scans.
 #include "base/check.h"
 #include "base/numbers.h"
+#include "model/scan.h"
 #include "plan/lowering/lower_parts.h"
 
 namespace orrery::plan {
 namespace {
+
+ParameterView taps(const Builder& b, const UnitUse& use) {
+  return b.view(use, {"attn.taps.x.weight", "attn.taps.b.weight", "attn.taps.c.weight"});
+}
+
+/// The tensors of model/scan.h.
+Views views_of_scan(const Builder& b, const UnitUse& use) {
+  switch (b.model().mixer) {
+    case model::Mixer::kMamba2:
+      return {taps(b, use),
+              b.view(use, {"attn.taps.x.bias", "attn.taps.b.bias", "attn.taps.c.bias", "attn.decay",
+                           "attn.skip", "attn.steps.bias", "attn.gain.weight"})};
+    case model::Mixer::kDeltaNet:
+      return {taps(b, use), b.view(use, {"attn.decay", "attn.steps.bias"}),
+              b.view(use, {"attn.gain.weight"})};
+    default: return {b.view(use, {"attn.gain.weight"})};
+  }
+}
 
 AttentionPart scan_part(Builder& b, const LayerStrategy& strategy, const UnitUse& use,
                         const AttentionEnds& ends) {
@@ -24,14 +43,19 @@ AttentionPart scan_part(Builder& b, const LayerStrategy& strategy, const UnitUse
   s.kernel = m.scan.kernel;
   s.chunk = m.scan.chunk;
   s.delta = m.mixer == model::Mixer::kDeltaNet;
-  const Views view{b.view(use, {"attn.scan"})};
-  s.weights = view.front().shape.front();
+  if (m.mixer == model::Mixer::kLightning) {
+    s.alibi = m.scan.heads;
+    s.parts = strategy.tp;
+    s.part_stride = l.tensor_stride();
+  }
+  const Views views = views_of_scan(b, use);
+  for (const std::int64_t elements : model::scan_weights(s)) s.weights += elements;
   const BufferRef y = b.local("scan", l, {b.sequences(l), b.tokens(l), s.out}, b.dtype());
   AttentionPart part;
   part.forward.push_back(
-      with_weights(compute(b, "scan", s, kF, {ends.qkv}, {ends.o, y}), use, view));
+      with_weights(compute(b, "scan", s, kF, {ends.qkv}, {ends.o, y}), use, views));
   part.backward.push_back(
-      with_weights(compute(b, "scan", s, kBG, {ends.d_o, ends.qkv, y}, {ends.dqkv}), use, view));
+      with_weights(compute(b, "scan", s, kBG, {ends.d_o, ends.qkv, y}, {ends.dqkv}), use, views));
   return part;
 }
 

@@ -21,6 +21,10 @@ class BlockParameters {
         ps_.back().partial = true;
       }
     }
+    if (m_.mixer == model::Mixer::kDeltaNet) {
+      add("attn.gain.weight", {m_.scan.head_dim}, -1, kOne);
+      ps_.back().partial = true;
+    }
     norms();
     if (m_.has_mixer() && m_.projection_bias) add("attn.proj.bias", {m_.hidden}, -1, kZero);
     if (m_.mlp_bias && m_.has_mlp()) add("mlp.out.bias", {m_.hidden}, -1, kZero);
@@ -115,7 +119,25 @@ class BlockParameters {
       add(part, {s.keys(), m_.hidden}, 0, kNormal);
     if (m_.scan_steps() > 0)
       add("attn.steps.weight", {m_.scan_steps() * s.heads, m_.hidden}, 0, kNormal);
-    add("attn.scan", {m_.scan_parameters()}, 0, kOne);
+    if (s.kernel > 0) convolution();
+    if (m_.scan_steps() > 0) add("attn.decay", {s.heads}, 0, kLogDecay);
+    if (m_.mixer == model::Mixer::kMamba2) add("attn.skip", {s.heads}, 0, kOne);
+    if (m_.scan_steps() > 0) add("attn.steps.bias", {s.heads}, 0, kLogStep);
+    if (m_.mixer != model::Mixer::kDeltaNet) add("attn.gain.weight", {s.values()}, 0, kOne);
+  }
+
+  /// Of x, B and C, each cut by itself: a rank has the channels of its heads and groups.
+  void convolution() {
+    const model::Scan& s = m_.scan;
+    const std::pair<const char*, std::int64_t> parts[] = {
+        {"attn.taps.x", s.values()}, {"attn.taps.b", s.keys()}, {"attn.taps.c", s.keys()}};
+    for (const auto& [name, channels] : parts) {
+      add(std::string(name) + ".weight", {channels, s.kernel}, 0, kTaps);
+      ps_.back().quantised = false;
+    }
+    if (m_.mixer != model::Mixer::kMamba2) return;
+    for (const auto& [name, channels] : parts)
+      add(std::string(name) + ".bias", {channels}, 0, kZero);
   }
 
   void mixer() {

@@ -128,7 +128,10 @@ enum class Init : std::uint8_t {
   kZero,
   kOne,
   kNormal /* std 0.02 */,
-  kNormalScaled /* 0.02 / sqrt(2 layers) */
+  kNormalScaled /* 0.02 / sqrt(2 layers) */,
+  kTaps /* uniform in +- 1 / sqrt(columns): taps of a convolution, a row a channel */,
+  kLogDecay /* ln of uniform in [1, 16]: decay of a scan's head (arXiv 2405.21060) */,
+  kLogStep /* softplus^-1 of e^uniform in [ln 0.001, ln 0.1]: bias of its steps */
 };
 
 /// One logical parameter inside a unit's flat storage.

@@ -80,6 +80,7 @@ SUB_ROOMS = {
         "device": set(),
         "transport": {"launch", "state", "device"},
         "segments": {"state", "device"},
+        "scans": {"segments"},
         "runtime": {"launch", "state", "transport", "segments"},
         "measure": {"state", "transport", "segments", "runtime"},
     },

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/json.h"
 #include "plan_cases_fixture.h"
@@ -27,11 +28,15 @@ const Kind kKinds[] = {
     {"vit", tests::small_vit},
     {"t5", tests::small_t5},
     {"swin", tests::small_swin},
+    {"mamba2", [] { return model::find_model("mamba2-tiny").value(); }},
+    {"nemotron_h", [] { return model::find_model("nemotron-h-tiny").value(); }},
+    {"qwen3_next", [] { return model::find_model("qwen3-next-tiny").value(); }},
+    {"minimax", [] { return model::find_model("minimax-tiny").value(); }},
 };
 
 /// Which models take a layout: encoder-decoders no stages in turn, blocks of several kinds neither
-/// slices nor split backwards nor stages as a V (docs/limits.md).
-enum class Taken { kByAll, kByOneStack, kByEqualBlocks };
+/// slices nor split backwards nor stages as a V, blocks with scans no slices (docs/limits.md).
+enum class Taken { kByAll, kByOneStack, kByEqualBlocks, kByPlainBlocks };
 
 void as_planned(plan::Plan&) {}
 
@@ -83,7 +88,8 @@ std::vector<Layout> further_layouts() {
            [](plan::Plan& p) {
              std::vector<plan::LayerRun>& runs = p.stages[0].runs;
              const LayerStrategy first{.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true};
-             runs = {{.count = 2, .strategy = first}, {.count = 2, .strategy = runs[0].strategy}};
+             runs = {{.count = 2, .strategy = first},
+                     {.count = runs[0].count - 2, .strategy = runs[0].strategy}};
            }},
           {"dp2_zero3_reduced_per_micro_batch",
            {.dp = 2, .zero = 3, .micro_batch = 1},
@@ -109,7 +115,7 @@ std::vector<Layout> further_layouts() {
                run.strategy.slices = 2;
              }
            },
-           Taken::kByEqualBlocks},
+           Taken::kByPlainBlocks},
           {"tp2_pp2_dp2_zero3_recompute",
            {.tp = 2, .pp = 2, .dp = 2, .zero = 3, .recompute = Recompute::kFull, .micro_batch = 2}},
           {"dp8_zero3", {.dp = 8, .zero = 3, .micro_batch = 1}},
@@ -136,7 +142,14 @@ const std::vector<Layout>& layouts() {
   return kLayouts;
 }
 
+/// The norm of lightning attention is over all heads, so these are not split.
+bool splits_heads(const Layout& l) {
+  return std::string_view(l.name).find("tp") != std::string_view::npos;
+}
+
 bool runs(const ModelSpec& m, const Layout& l) {
+  if (m.family == model::Family::kMinimax && splits_heads(l)) return false;
+  if (l.taken == Taken::kByPlainBlocks) return m.runs.empty() && m.plain_attention();
   return l.taken == Taken::kByAll || m.runs.empty() ||
          (l.taken == Taken::kByOneStack && !m.encoder_decoder());
 }

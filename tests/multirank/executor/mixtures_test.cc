@@ -20,7 +20,10 @@ struct Mixture {
   ModelSpec (*make)();
   [[nodiscard]] bool drops() const {
     const ModelSpec m = make();
-    return m.expert_capacity(32) < 32;
+    for (int k = 0; k < m.kinds(); ++k)
+      if (const ModelSpec kind = m.of_kind(k); kind.experts > 0 && kind.expert_capacity(32) < 32)
+        return true;
+    return false;
   }
 };
 
@@ -30,6 +33,12 @@ ModelSpec mixture(std::int64_t experts, double capacity_factor) {
   m.experts = experts;
   m.experts_per_token = 2;
   m.capacity_factor = capacity_factor;
+  return m;
+}
+
+ModelSpec undropped(const char* name) {
+  ModelSpec m = model::find_model(name).value();
+  m.capacity_factor = 2;
   return m;
 }
 
@@ -69,6 +78,10 @@ const Mixture kMixtures[] = {
        m.routing = {.sigmoid = true, .groups = 4, .groups_per_token = 2, .scale = 2.5};
        return m;
      }},
+    {"Nemotron-H: Mamba-2, attention, MLPs and mixtures, nothing dropped",
+     [] { return undropped("nemotron-h-tiny"); }},
+    {"Qwen3-Next: gated DeltaNet and attention, each before a mixture, nothing dropped",
+     [] { return undropped("qwen3-next-tiny"); }},
     {"a dense block, then mixtures with a shared expert, nothing dropped", [] {
        ModelSpec m = mixture(8, 4);
        m.shared_gate = false;
@@ -120,8 +133,11 @@ const std::vector<Layout>& layouts() {
   return all;
 }
 
-/// Sinks are no part of attention in rings.
+/// Sinks are no part of attention in rings, nor scans of any split of tokens; these schedules are
+/// for blocks of one kind.
 bool runs(const Mixture& mixture, const Layout& layout) {
+  const bool hybrid = mixture.make().scans();
+  if (hybrid && (layout.options.cp > 1 || layout.options.pp > 1)) return false;
   if (layout.options.cp > 1 && mixture.make().sinks) return false;
   return !(mixture.drops() && layout.shares_tokens());
 }

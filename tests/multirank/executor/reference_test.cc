@@ -1,6 +1,7 @@
 // What one process trains is what the model's formulas say: loss and gradients against the same
 // model written with LibTorch's own operations, in fp64 and with its autograd.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/gelu.h>
@@ -25,6 +26,7 @@
 #include "executor/state/data.h"
 #include "executor/state/images.h"
 #include "plan/lowering/lower.h"
+#include "tests/support/scan_reference.h"
 #include "tests/support/small_kinds.h"
 
 namespace orrery::executor {
@@ -285,6 +287,90 @@ TEST(Reference, T5IsItsFormulas) {
 }
 
 TEST(Reference, ViTIsItsFormulas) { expect_reference(tests::small_vit(), vit_loss); }
+
+/// What the scan of a block makes of a.
+at::Tensor scanned(const ModelSpec& m, const Named& p, const std::string& block, std::int64_t layer,
+                   const at::Tensor& a) {
+  model::SegmentShape s;
+  s.sequences = a.size(0);
+  s.tokens = a.size(1);
+  s.heads = m.scan.heads;
+  s.head_dim = m.scan.head_dim;
+  s.kv_heads = m.scan.groups;
+  s.state = m.scan.state;
+  s.kernel = m.scan.kernel;
+  s.in = m.qkv_features();
+  s.out = m.mixed_features();
+  s.delta = m.mixer == model::Mixer::kDeltaNet;
+  s.epsilon = m.norm_epsilon;
+  const auto joined = [&](const std::vector<const char*>& names) {
+    std::vector<at::Tensor> parts;
+    for (const char* name : names) parts.push_back(p.at(block + "attn." + name).flatten());
+    return at::cat(parts);
+  };
+  std::vector<at::Tensor> weights;
+  if (s.kernel > 0) weights.push_back(joined({"taps.x.weight", "taps.b.weight", "taps.c.weight"}));
+  if (m.mixer == model::Mixer::kMamba2)
+    weights.push_back(joined({"taps.x.bias", "taps.b.bias", "taps.c.bias", "decay", "skip",
+                              "steps.bias", "gain.weight"}));
+  if (s.delta) weights.push_back(joined({"decay", "steps.bias"}));
+  if (m.mixer != model::Mixer::kMamba2) weights.push_back(joined({"gain.weight"}));
+  std::vector<at::Tensor> u;
+  for (const char* part : {"z", "x", "b", "c", "steps"})
+    if (part[0] != 's' || s.kernel > 0)
+      u.push_back(at::linear(a, p.at(block + "attn." + part + ".weight")));
+  return tests::ScanReference(s, at::cat(u, 2), weights, layer, m.layers).output();
+}
+
+/// x + scan(norm1(x)), then, where there is an MLP, x + mlp(norm2(x)).
+at::Tensor scan_loss(const ModelSpec& m, const Named& p) {
+  const std::int64_t tokens = m.max_positions;
+  const auto text = [&](TokenData::What what) {
+    std::vector<std::int64_t> ids(as_index(kSequences * tokens));
+    const Batch batch{.seed = kSeed,
+                      .step = kStep,
+                      .global_batch = kSequences,
+                      .sequences = kSequences,
+                      .tokens = tokens};
+    ORRERY_CHECK(TokenData::open("", m.vocab, tokens).value().read(batch, what, ids).has_value());
+    return at::tensor(ids).view({kSequences, tokens});
+  };
+  const at::Tensor table = p.at("embedding.token.weight");
+  at::Tensor x = at::embedding(table, text(TokenData::What::kTokens));
+  for (std::int64_t l = 0; l < m.layers; ++l) {
+    const std::string block = "blocks." + std::to_string(l) + ".";
+    const at::Tensor o = scanned(m, p, block, l, rms_norm(m, p, block + "norm1", x));
+    x = x + at::linear(o, p.at(block + "attn.proj.weight"));
+    if (!m.has_mlp()) continue;
+    const at::Tensor a = rms_norm(m, p, block + "norm2", x);
+    const at::Tensor gate = at::linear(a, p.at(block + "mlp.gate.weight")),
+                     up = at::linear(a, p.at(block + "mlp.in.weight"));
+    x = x + at::linear(at::silu(gate) * up, p.at(block + "mlp.out.weight"));
+  }
+  const at::Tensor& head = m.tied_embeddings ? table : p.at("lm_head.weight");
+  const at::Tensor logits =
+      at::linear(rms_norm(m, p, "final_norm", x), head).narrow(-1, 0, m.vocab);
+  return at::cross_entropy_loss(logits.flatten(0, 1), text(TokenData::What::kTargets).flatten());
+}
+
+/// The first kind of block of a catalog model alone, with a dense MLP where it has a mixture.
+ModelSpec first_kind(const char* name) {
+  ModelSpec m = model::find_model(name).value().of_kind(0);
+  m.runs.clear();
+  m.order.clear();
+  m.layers = 4;
+  m.experts = m.experts_per_token = m.shared_ffn = 0;
+  m.max_positions = 32;
+  return m;
+}
+
+TEST(Reference, Mamba2IsItsFormulas) { expect_reference(first_kind("mamba2-tiny"), scan_loss); }
+TEST(Reference, GatedDeltaNetIsItsFormulas) {
+  expect_reference(first_kind("qwen3-next-tiny"), scan_loss);
+}
+TEST(Reference, LightningAttentionIsItsFormulas) {
+  expect_reference(first_kind("minimax-tiny"), scan_loss);
+}
 
 }  // namespace
 }  // namespace orrery::executor

@@ -15,9 +15,18 @@ base::Result<void> checked(const char* name,
   return check_segments(plan::lower(plan, model).value());
 }
 
-TEST(CheckSegments, DenseModelsAndMixturesRun) {
-  for (const char* name : {"gpt2-tiny", "llama-tiny", "mixtral-tiny"})
+TEST(CheckSegments, DenseModelsMixturesAndScansRun) {
+  for (const char* name : {"gpt2-tiny", "llama-tiny", "mixtral-tiny", "mamba2-tiny",
+                           "nemotron-h-tiny", "qwen3-next-tiny", "minimax-tiny"})
     EXPECT_TRUE(checked(name)) << name;
+}
+
+TEST(CheckSegments, ANormOverAllHeadsOfLightningAttentionIsNotSplit) {
+  const auto result = checked("minimax-tiny", {.tp = 2, .global_batch = 4});
+  ASSERT_FALSE(result);
+  EXPECT_THAT(base::to_string(result.error()),
+              testing::HasSubstr("tp 2 splits the norm of lightning attention"));
+  EXPECT_EQ(result.error().size(), 1U);
 }
 
 TEST(CheckSegments, ExpertsBelowTheComputeTypeAreRefusedSegmentBySegment) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace orrery::executor {
@@ -57,6 +58,46 @@ TEST(InitialParameters, AreTheSameOnEveryShard) {
       EXPECT_EQ(part.back(), 1.0F);
     }
   }
+}
+
+// Of a convolution of 4 taps, of decays and of steps; halves are those of the whole.
+TEST(InitialParameters, OfScansLieWhereTheirHeadsForgetSlowly) {
+  const auto of = [](plan::Init init, std::vector<std::int64_t> shape, int tp, std::int64_t rank) {
+    plan::ParameterUnit u;
+    plan::Parameter p;
+    p.name = "scan";
+    p.shape = p.local_shape = std::move(shape);
+    p.shard_dim = 0;
+    p.local_shape[0] /= tp;
+    p.init = init;
+    u.parameters = {p};
+    u.elements = u.padded = p.local_shape[0] * (p.shape.size() > 1 ? p.shape[1] : 1);
+    return values(u, 0, u.padded, rank);
+  };
+  const auto softplus = [](float x) { return std::log1p(std::exp(static_cast<double>(x))); };
+  const auto expect = [&](plan::Init init, std::vector<std::int64_t> shape, double least,
+                          double most, auto read) {
+    const std::vector<float> all = of(init, shape, 1, 0);
+    double low = 1e9, high = -1e9;
+    for (const float x : all) {
+      low = std::min(low, read(x));
+      high = std::max(high, read(x));
+    }
+    const double span = most - least;
+    EXPECT_GE(low, least * 0.999999);
+    EXPECT_LE(high, most * 1.000001);
+    EXPECT_LT(low, least + 0.1 * span);
+    EXPECT_GT(high, most - 0.1 * span);
+    std::vector<float> halves = of(init, shape, 2, 0);
+    const std::vector<float> second = of(init, shape, 2, 1);
+    halves.insert(halves.end(), second.begin(), second.end());
+    EXPECT_EQ(halves, all);
+  };
+  expect(plan::Init::kTaps, {64, 4}, -0.5, 0.5, [](float x) { return static_cast<double>(x); });
+  expect(plan::Init::kLogDecay, {200}, 1, 16,
+         [](float x) { return std::exp(static_cast<double>(x)); });
+  expect(plan::Init::kLogStep, {200}, std::log(0.001), std::log(0.1),
+         [&](float x) { return std::log(softplus(x)); });
 }
 
 TEST(InitialParameters, ASliceHasItsColumns) {

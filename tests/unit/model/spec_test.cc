@@ -92,7 +92,11 @@ const std::vector<Count> kCounts{{"deepseek-moe-16b", 16'375'728'128},
                                  {"qwen3-32b", 32'762'123'264},
                                  {"qwen3-8b", 8'190'735'360},
                                  {"qwen3-next-80b-a3b", 79'674'391'296},
-                                 {"starcoder2-15b", 15'957'889'024}};
+                                 {"starcoder2-15b", 15'957'889'024},
+                                 {"mamba2-tiny", 155'552},
+                                 {"nemotron-h-tiny", 245'664},
+                                 {"qwen3-next-tiny", 288'320},
+                                 {"minimax-tiny", 329'664}};
 
 TEST(Catalog, ParameterCountsAreExact) {
   for (const Count& count : kCounts)

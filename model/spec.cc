@@ -291,6 +291,10 @@ void add_features(base::Fingerprint& f, const ModelSpec& m) {
     f.add("routing").add(r.sigmoid).add(r.groups).add(r.groups_per_token);
     f.add(r.normalised).add(r.scale);
   }
+  for (const auto* factors : {&m.short_factors, &m.long_factors}) {
+    if (!factors->empty()) f.add("longrope");
+    for (const double factor : *factors) f.add(factor);
+  }
   for (const int kind : m.order) f.add(kind);
   if (m.frozen()) f.add("adapter").add(m.adapter.rank).add(targets_of(m.adapter));
 }

@@ -237,6 +237,9 @@ struct ModelSpec : BlockShape {
   double score_cap = 0, logit_cap = 0;
   double score_scale = 0;  // of scores; 0: 1 / sqrt(head_dim)
   double embedding_scale = 1, residual_scale = 1, logit_scale = 1;
+  // longrope: what the frequency of each rotated pair is divided by, in sequences of up to
+  // Rope::original tokens and in longer ones (arXiv 2402.13753)
+  std::vector<double> short_factors = {}, long_factors = {};
   bool expert_bias = false;  // of router and experts (gpt-oss)
   // width that experts read and write between two products of their own (Nemotron 3); 0: hidden
   std::int64_t expert_hidden = 0;

@@ -113,6 +113,7 @@ Interpreter::Interpreter(const plan::Program& program, Communicator& communicato
   context_.seed = options.seed;
   context_.global_batch = program.global_batch;
   context_.optimizer = options.optimizer;
+  rotary_ = RotaryTables({program.spec.short_factors, program.spec.long_factors});
   context_.rotary = &rotary_;
   if (model::format_of(program.precision) != model::Format::kNone)
     quantised_.emplace(program, instances_, communicator);

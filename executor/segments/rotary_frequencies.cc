@@ -34,8 +34,10 @@ double llama3(const model::Rope& rope, double frequency) {
 }  // namespace
 
 std::vector<double> rotary_frequencies(const model::Rope& rope, double theta, std::int64_t dims,
-                                       std::int64_t tokens) {
-  ORRERY_CHECK(rope.scaling != kLongRope);
+                                       std::int64_t tokens, const LongRopeFactors& factors) {
+  const std::vector<double>& divisors = tokens > rope.original ? factors.of_long : factors.of_short;
+  const bool divided = rope.scaling == kLongRope && !divisors.empty();
+  ORRERY_CHECK(!divided || as_int(divisors.size()) == dims / 2);
   const double d = real(dims);
   if (rope.scaling == kDynamic && tokens > rope.original)
     theta *=
@@ -46,6 +48,7 @@ std::vector<double> rotary_frequencies(const model::Rope& rope, double theta, st
     if (rope.scaling == kLinear) f /= rope.factor;
     if (rope.scaling == kYarn) f = yarn(rope, theta, d, real(i), f);
     if (rope.scaling == kLlama3) f = llama3(rope, f);
+    if (divided) f /= divisors[as_index(i)];
     frequencies.push_back(f);
   }
   return frequencies;

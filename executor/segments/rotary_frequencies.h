@@ -9,6 +9,8 @@
 ///            ceil of d ln(L / (2 pi turns)) / (2 ln theta) (arXiv 2309.00071, section 3.2)
 ///   llama3   f_i / factor for wave lengths above L / low, f_i below L / high, between them in
 ///            proportion (Llama 3.1, transformers' modeling_rope_utils.py)
+///   longrope f_i / c_i: c the model's short factors in a sequence of up to L, else its long ones
+///            (arXiv 2402.13753; Phi-3)
 #include <cstdint>
 #include <vector>
 
@@ -16,8 +18,13 @@
 
 namespace orrery::executor {
 
-/// @pre no kLongRope, whose factors are tables of the model.
+/// Of a model with longrope, dims / 2 each; else none.
+struct LongRopeFactors {
+  std::vector<double> of_short, of_long;
+};
+
+/// With kLongRope and without factors (where time alone is measured) these are 1.
 std::vector<double> rotary_frequencies(const model::Rope& rope, double theta, std::int64_t dims,
-                                       std::int64_t tokens);
+                                       std::int64_t tokens, const LongRopeFactors& factors = {});
 
 }  // namespace orrery::executor

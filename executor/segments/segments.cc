@@ -139,9 +139,7 @@ bool has_segment(const SegmentShape& shape, Phase phase) {
       [[fallthrough]];
     case SegmentKind::kLatentAttention:
     case SegmentKind::kScores:
-    case SegmentKind::kAttentionSplit:
-      return !shape.rotary ||
-             (shape.head_dim % 2 == 0 && shape.rope.scaling != model::RopeScaling::kLongRope);
+    case SegmentKind::kAttentionSplit: return !shape.rotary || shape.head_dim % 2 == 0;
     case SegmentKind::kAttentionBlock: return shape.kv_tokens == shape.tokens;
     case SegmentKind::kExpertIn:
     case SegmentKind::kExpertOut: return shape.format == model::Format::kNone;

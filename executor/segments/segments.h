@@ -12,10 +12,12 @@
 #include <deque>
 #include <map>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
 #include "executor/segments/adamw.h"
+#include "executor/segments/rotary_frequencies.h"
 #include "executor/state/tensor.h"
 #include "model/segment.h"
 #include "plan/program/program.h"
@@ -56,6 +58,8 @@ class RotaryTables {
   struct Table {
     at::Tensor cos, sin;
   };
+  RotaryTables() = default;
+  explicit RotaryTables(LongRopeFactors factors) : factors_(std::move(factors)) {}
   /// Of the whole sequence, in the order in which the model keeps its tokens.
   const Table& get(const model::SegmentShape& shape, const at::Device& device);
 
@@ -68,6 +72,7 @@ class RotaryTables {
     bool operator==(const Key&) const = default;
   };
   std::deque<std::pair<Key, Table>> tables_;  // few
+  LongRopeFactors factors_;
 };
 
 /// What a segment may know beside its operands.

@@ -43,7 +43,8 @@ const RotaryTables::Table& RotaryTables::get(const model::SegmentShape& s,
   const Key key{tokens, dims, s.rope_theta, s.token_chunks, s.rope};
   const auto known = std::ranges::find(tables_, key, &std::pair<Key, Table>::first);
   if (known != tables_.end()) return known->second;
-  const std::vector<double> frequencies = rotary_frequencies(s.rope, s.rope_theta, dims, tokens);
+  const std::vector<double> frequencies =
+      rotary_frequencies(s.rope, s.rope_theta, dims, tokens, factors_);
   const std::int64_t half = dims / 2;
   at::Tensor cos = empty({tokens, half}, model::DType::kFloat32, at::kCPU),
              sin = at::empty_like(cos);

@@ -31,6 +31,20 @@ double yarn_magnitude(double factor, double m) {
   return factor <= 1 ? 1 : 0.1 * m * std::log(factor) + 1;
 }
 
+/// Factors of pairs, and the magnitude sqrt(1 + ln(positions / original) / ln(original)) (Ding et
+/// al., "LongRoPE", arXiv 2402.13753; Phi-3, arXiv 2404.14219). `outer`: around rope_scaling.
+void read_longrope(base::Reader& inner, base::Reader& outer, ModelSpec& m) {
+  m.short_factors = inner.required_doubles("short_factor", kFactor);
+  m.long_factors = inner.required_doubles("long_factor", kFactor);
+  Rope& rope = m.rope;
+  if (const auto original = outer.optional_int("original_max_position_embeddings", kTable)) {
+    rope.original = *original;
+    rope.factor = real(m.max_positions) / real(rope.original);
+  }
+  if (rope.factor > 1 && rope.original > 1)
+    rope.magnitude = std::sqrt(1 + std::log(rope.factor) / std::log(real(rope.original)));
+}
+
 /// Inside rope_scaling or rope_parameters.
 void read_scaling(const base::Node& node, std::string_view key, base::Reader& r, ModelSpec& m) {
   base::Reader inner(node, std::string(key), r.sink());
@@ -61,6 +75,7 @@ void read_scaling(const base::Node& node, std::string_view key, base::Reader& r,
     if (m.mixer == Mixer::kLatent && m_all > 0)
       m.score_scale = std::pow(yarn_magnitude(rope.factor, m_all), 2) / std::sqrt(real(m.head_dim));
   }
+  if (rope.scaling == RopeScaling::kLongRope) read_longrope(inner, r, m);
   if (const auto magnitude = inner.optional_double("attention_factor", kFactor))
     rope.magnitude = *magnitude;
   inner.finish();
@@ -91,6 +106,11 @@ void read_rope(base::Reader& r, ModelSpec& m) {
   if (m.rope.dims > m.head_dim || m.rope.dims % 2 != 0)
     r.fault("head_dim", kInconsistent, "an even share of a head is rotated",
             "{} of {} numbers of a head are rotated", m.rope.dims, m.head_dim);
+  const std::size_t pairs = as_index((m.rope.dims == 0 ? m.head_dim : m.rope.dims) / 2);
+  for (const auto* factors : {&m.short_factors, &m.long_factors})
+    if (m.rope.scaling == RopeScaling::kLongRope && factors->size() != pairs)
+      r.fault("rope_scaling", kInconsistent, "a factor for each rotated pair",
+              "longrope has {} factors for {} rotated pairs", factors->size(), pairs);
 }
 
 void set_order(ModelSpec& m, const std::vector<std::pair<std::string, BlockShape>>& shapes) {

@@ -170,6 +170,8 @@ const Kind kKinds[] = {
        m.type_vocab = 2;
        return m;
      }},
+    {"longrope, beyond the original positions",
+     [](ModelSpec) { return model::find_model("phi-3-tiny").value(); }},
     {"latent attention", [](ModelSpec m) { return latent(m, 24); }},
     {"latent attention, queries without a rank", [](ModelSpec m) { return latent(m, 0); }},
 };

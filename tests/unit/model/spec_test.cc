@@ -96,7 +96,8 @@ const std::vector<Count> kCounts{{"deepseek-moe-16b", 16'375'728'128},
                                  {"mamba2-tiny", 155'552},
                                  {"nemotron-h-tiny", 245'664},
                                  {"qwen3-next-tiny", 288'320},
-                                 {"minimax-tiny", 329'664}};
+                                 {"minimax-tiny", 329'664},
+                                 {"phi-3-tiny", 205'376}};
 
 TEST(Catalog, ParameterCountsAreExact) {
   for (const Count& count : kCounts)

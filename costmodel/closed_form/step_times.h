@@ -32,9 +32,9 @@
 /// then take, from Z or Γ on, whichever is later: a stage that begins behind them meets none.
 /// ZeRO-3: a pass cannot begin before the weights of its first layer are gathered, g. That may
 /// begin while the last layer of the pass before computes, but stands behind what that layer's
-/// backward reduces, in the first pass behind all γ of the rank. Copies to the host: of n layers of
-/// a pass that without them takes φ each, h a copy, the first forward waits for nothing, that of
-/// the third layer for the copy of the first, and so on, with o the end of the rank's last copy
+/// backward reduces, in the first pass behind all γ of the rank. Copies to the host: of n layers
+/// of a pass that without them takes φ each, h a copy, the first forward waits for nothing, that
+/// of the third layer for the copy of the first, and so on, with o the end of the rank's last copy
 ///
 ///     e(F_s,k) >= max(begin + φ, o) + (n - 2) h + φ
 ///

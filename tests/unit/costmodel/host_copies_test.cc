@@ -28,8 +28,8 @@ TEST(HostCopies, OfTheCatalogTakeTheWaysOfItsTopologies) {
   };
   EXPECT_EQ(rate("dgx-a100", 1), 31'508'000'000 / 2);  // two behind one switch
   EXPECT_EQ(rate("dgx-a100", 4), 31'508'000'000 / 2);
-  EXPECT_GT(rate("dgx-h100", 2), 60'000'000'000);          // one each
-  EXPECT_EQ(rate("gb200-nvl72", 1), rate("dgx-h100", 2));  // a port of PCIe 5 in front of C2C
+  EXPECT_GT(rate("dgx-h100", 2), 60'000'000'000);      // one each
+  EXPECT_EQ(rate("gb200-nvl72", 1), 225'000'000'000);  // C2C, of two that share a Grace
   const auto mixed = topologies::catalog_topology("mixed-h100-a100", 1).value();
   EXPECT_EQ(way(mixed, true, 0, static_cast<int>(mixed.device_count())).bytes_per_second,
             31'508'000'000 / 2);

@@ -44,10 +44,10 @@
 ///
 ///     e(B_s,k) >= max(a_1, begin + φ) + (n - 2) h + φ,     a_1 of the second copy
 ///
-/// Every quantity is one that the
-/// closed form knows; what it adds is who waits for whom, which no sum over stages can say where
-/// stages differ. It is O(m v p) for m micro-batches, v virtual stages, p ranks; from kSettled
-/// groups of p micro-batches on each group is taken to last as long as the one before.
+/// Every quantity is one that the closed form knows; what it adds is who waits for whom, which no
+/// sum over stages can say where stages differ. It is O(m v p) for m micro-batches, v virtual
+/// stages, p ranks; from kSettled groups of p micro-batches on each group is taken to last as long
+/// as the one before.
 ///
 /// Examples (tests), 1F1B with p = 2, m = 4: stages of F = 1, B = 2 take 15, as by the closed form;
 /// with transfers of 1 they take 19, where the closed form says 17: each cycle waits for one.

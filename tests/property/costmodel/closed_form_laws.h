@@ -4,10 +4,12 @@
 #include <rapidcheck.h>
 
 #include "base/json.h"
+#include "base/rng.h"
 #include "costmodel/closed_form/closed_form.h"
 #include "plan/lowering/lower.h"
 #include "plan/program/expand.h"
 #include "plan/program/memory.h"
+#include "tests/property/plan/random_plan.h"
 #include "tests/support/operation_time.h"
 #include "tests/unit/costmodel/machines.h"
 
@@ -39,6 +41,24 @@ inline void expect_static_peaks(const model::ModelSpec& model, const plan::Plan&
   }
 }
 
+/// The same with up to 15 layers more in each run, and any prefetch depth.
+inline void expect_static_peaks_of_long_runs(plan::RandomPlan random, std::uint64_t seed) {
+  auto& [model, plan] = random;
+  base::Rng rng(seed);
+  plan.prefetch_depth = static_cast<int>(rng.below(5));
+  for (plan::Stage& stage : plan.stages) {
+    for (plan::LayerRun& run : stage.runs) {
+      const int more = static_cast<int>(rng.below(16));
+      run.count += more;
+      model.layers += more;
+    }
+  }
+  plan.model_fingerprint = model.fingerprint();
+  const auto program = plan::lower(plan, model);
+  RC_PRE(program.has_value());
+  expect_static_peaks(model, plan, *program);
+}
+
 /// The layers of all stages in one.
 inline void join_stages(plan::Plan& plan) {
   for (std::size_t s = 1; s < plan.stages.size(); ++s) {
@@ -58,6 +78,16 @@ inline void expect_sum_of_operations(const model::ModelSpec& model, const plan::
   const auto priced = plan_cost(cost, plan);
   RC_ASSERT(priced.has_value());
   RC_ASSERT(priced->step_ps == sum);
+}
+
+inline void expect_one_stage_is_a_sum(plan::RandomPlan random) {
+  auto& [model, plan] = random;
+  join_stages(plan);
+  plan.virtual_stages = 1;
+  if (plan.schedule == plan::Schedule::kInterleaved) plan.schedule = plan::Schedule::k1F1B;
+  const auto program = plan::lower(plan, model);
+  RC_PRE(program.has_value());
+  expect_sum_of_operations(model, plan, *program);
 }
 
 }  // namespace orrery::costmodel

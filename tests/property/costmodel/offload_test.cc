@@ -3,7 +3,6 @@
 #include <rapidcheck/gtest.h>
 
 #include "tests/property/costmodel/closed_form_laws.h"
-#include "tests/property/plan/random_plan.h"
 
 namespace orrery::costmodel {
 namespace {
@@ -15,29 +14,13 @@ plan::RandomPlan drawn(std::uint64_t seed, int kind) {
 }
 
 RC_GTEST_PROP(Offload, StagePeakEqualsTheProgramsStaticPeakByteForByte, (std::uint64_t seed)) {
-  const int kind = *rc::gen::inRange(0, 3), more = *rc::gen::inRange(0, 9);
-  auto [model, plan] = drawn(seed, kind);
-  plan.prefetch_depth = *rc::gen::inRange(0, 5);
-  for (plan::Stage& stage : plan.stages) {
-    for (plan::LayerRun& run : stage.runs) {
-      run.count += more;
-      model.layers += more;
-    }
-  }
-  plan.model_fingerprint = model.fingerprint();
-  const auto program = plan::lower(plan, model);
-  RC_PRE(program.has_value());
-  expect_static_peaks(model, plan, *program);
+  expect_static_peaks_of_long_runs(drawn(seed, *rc::gen::inRange(0, 3)), seed);
 }
 
 RC_GTEST_PROP(Offload, OneStageWithoutOverlapTakesTheSumOfItsOperations, (std::uint64_t seed)) {
-  auto [model, plan] = drawn(seed, *rc::gen::inRange(0, 3));
-  join_stages(plan);
-  plan.virtual_stages = 1;
-  if (plan.schedule != plan::Schedule::kGPipe) plan.schedule = plan::Schedule::k1F1B;
-  const auto program = plan::lower(plan, model);
-  RC_PRE(program.has_value());
-  expect_sum_of_operations(model, plan, *program);
+  plan::RandomPlan random = drawn(seed, *rc::gen::inRange(0, 3));
+  if (plan::splits_backward(random.plan.schedule)) random.plan.schedule = plan::Schedule::k1F1B;
+  expect_one_stage_is_a_sum(std::move(random));
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "base/rng.h"
 #include "tests/property/costmodel/closed_form_laws.h"
 #include "tests/property/plan/random_plan.h"
 
@@ -57,30 +56,8 @@ RC_GTEST_PROP(ClosedForm, ASmallerRankNeverNeedsMoreMemoryOrTime, (std::uint64_t
 
 RC_GTEST_PROP(ClosedForm, StagePeakOfLongRunsEqualsTheProgramsByteForByte,
               (std::uint64_t seed, bool experts)) {
-  auto [model, plan] = experts ? plan::random_expert_plan(seed, 4) : plan::random_plan(seed, 4);
-  base::Rng rng(seed);
-  plan.prefetch_depth = static_cast<int>(rng.below(5));
-  for (plan::Stage& stage : plan.stages) {
-    for (plan::LayerRun& run : stage.runs) {
-      const int more = static_cast<int>(rng.below(16));
-      run.count += more;
-      model.layers += more;
-    }
-  }
-  plan.model_fingerprint = model.fingerprint();
-  const auto program = plan::lower(plan, model);
-  RC_PRE(program.has_value());
-  expect_static_peaks(model, plan, *program);
-}
-
-void expect_one_stage_is_a_sum(plan::RandomPlan random) {
-  auto& [model, plan] = random;
-  join_stages(plan);
-  plan.virtual_stages = 1;
-  if (plan.schedule == plan::Schedule::kInterleaved) plan.schedule = plan::Schedule::k1F1B;
-  const auto program = plan::lower(plan, model);
-  RC_PRE(program.has_value());
-  expect_sum_of_operations(model, plan, *program);
+  expect_static_peaks_of_long_runs(
+      experts ? plan::random_expert_plan(seed, 4) : plan::random_plan(seed, 4), seed);
 }
 
 RC_GTEST_PROP(ClosedForm, OneStageWithoutOverlapTakesTheSumOfItsOperations,

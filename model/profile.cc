@@ -266,7 +266,7 @@ base::Json list_to_json(const std::vector<T>& list) {
 
 std::string_view to_string(Collective op) { return kCollectives[op]; }
 
-base::Result<Profile> read_profile(const base::Node& root) {
+base::Result<Profile> read_profile(const base::Node& root, const ProfileOfName& of_name) {
   base::ErrorSink sink;
   base::Reader r(root, "profile", sink);
   const std::string schema = r.required_string("schema");
@@ -275,12 +275,22 @@ base::Result<Profile> read_profile(const base::Node& root) {
   }
   if (!sink.ok()) return sink.result(Profile{});  // the other keys mean what their schema says
   Profile p;
+  if (of_name && r.has("like")) {
+    auto other = of_name(r.required_string("like"));
+    if (!other) {
+      for (base::Diagnostic& fault : other.error()) {
+        if (fault.where.file.empty()) fault.where = r.span("like");
+      }
+      return base::fail(std::move(other).error());
+    }
+    p = *std::move(other);
+  }
   p.name = r.required_string("name");
   p.provenance = read_provenance(r);
   p.device = r.optional_string("device").value_or("");
   p.surfaces = read_list<ComputeSurface>(r, "surfaces", read_surface);
   if (const auto framework = r.optional_object("framework"))
-    p.framework = read_framework(*framework, sink);
+    p.framework = read_framework(*framework, p.framework, sink);
   p.operators = read_list<OperatorPoint>(r, "operators", read_operator);
   p.layers = read_list<LayerTimes>(r, "layers", read_layer);
   p.collectives = read_list<CollectiveTimes>(r, "collectives", read_collective);

@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -184,7 +185,12 @@ struct Profile {
 /// neither or both of bandwidth and points (kInconsistent), a shape without a dimension its kind
 /// needs (kMissingKey), another schema (kUnsupported). read_profile(parse(to_json(p))) == p for
 /// every p that the reader accepts.
-base::Result<Profile> read_profile(const base::Node& root);
+///
+/// With `of_name` a file may say `like` NAME: what a step adds (framework member by member,
+/// step_communication, control, spread, numbers) is as `of_name` has it where the file does not
+/// state it. Without, the key is unknown. Errors: those of `of_name` too, at `like`.
+using ProfileOfName = std::function<base::Result<Profile>(const std::string& name)>;
+base::Result<Profile> read_profile(const base::Node& root, const ProfileOfName& of_name = {});
 base::Result<Profile> load_profile(const std::string& path);
 base::Json to_json(const Profile& profile);
 base::Json to_json(const Control& control);

@@ -188,11 +188,13 @@ ComputeSurface read_surface(const base::Node& node, const std::string& what,
   return s;
 }
 
-Framework read_framework(const base::Node& node, base::ErrorSink& sink) {
+Framework read_framework(const base::Node& node, const std::optional<Framework>& like,
+                         base::ErrorSink& sink) {
   base::Reader r(node, "framework", sink);
-  Framework f;
-  f.name = r.required_string("name");
-  f.attention = r.required_enum("attention", names_up_to(AttentionKernel::kExplicit));
+  Framework f = like.value_or(Framework{});
+  if (!like || r.has("name")) f.name = r.required_string("name");
+  if (!like || r.has("attention"))
+    f.attention = r.required_enum("attention", names_up_to(AttentionKernel::kExplicit));
   read_fields(r, kFramework, f, Fields::kOptional);
   r.finish();
   return f;

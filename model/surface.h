@@ -5,6 +5,7 @@
 /// costmodel/compute/surface.h; where each number comes from: the profile's provenance.
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -147,8 +148,10 @@ struct Framework {
 };
 
 /// Strict readers for a profile's members `surfaces[i]` and `framework`; faults go to the sink.
+/// What a framework does not state is as that of `like`.
 ComputeSurface read_surface(const base::Node& node, const std::string& what, base::ErrorSink& sink);
-Framework read_framework(const base::Node& node, base::ErrorSink& sink);
+Framework read_framework(const base::Node& node, const std::optional<Framework>& like,
+                         base::ErrorSink& sink);
 base::Json to_json(const ComputeSurface& surface);
 base::Json to_json(const Framework& framework);
 

@@ -23,6 +23,23 @@ base::Result<model::Profile> load(const base::Catalog& catalog, std::string_view
   return model::load_profile(path.string());
 }
 
+base::Result<model::Profile> shipped_software(std::string_view name);
+
+/// Of a file, which may be like one that ships.
+base::Result<model::Profile> read_software(const std::string& path) {
+  TRY(const base::Node root, base::Node::parse_file(path));
+  return model::read_profile(root, shipped_software);
+}
+
+base::Result<model::Profile> shipped_software(std::string_view name) {
+  const auto known = kSoftware.names();
+  if (std::ranges::find(known, name) == known.end())
+    return base::fail(base::make_error(base::ErrorCode::kNotFound, "no software '{}'", name)
+                          .with_hint(base::did_you_mean(name, known, "software")));
+  TRY(const auto path, kSoftware.file(name));
+  return read_software(path.string());
+}
+
 model::Profile in_training(model::Profile device, const model::Profile& software,
                            const model::ModelSpec& model) {
   device.framework = software.framework;
@@ -106,7 +123,7 @@ model::Profile finished(Surface surface, const model::Profile& software,
 
 /// Of a user: only what a step adds, for the rest would be dropped.
 base::Result<model::Profile> load_software(const std::string& path) {
-  TRY(model::Profile software, model::load_profile(path));
+  TRY(model::Profile software, read_software(path));
   const bool measures = !software.surfaces.empty() || !software.operators.empty() ||
                         !software.layers.empty() || !software.collectives.empty();
   if (software.framework && !measures) return software;
@@ -119,16 +136,14 @@ base::Result<model::Profile> load_software(const std::string& path) {
 
 base::Result<model::Profile> find_software(std::string_view name) {
   if (kSoftware.is_path(name)) return load_software(std::string(name));
-  const auto known = kSoftware.names();
-  if (std::ranges::find(known, name) != known.end()) return load(kSoftware, name);
-  return base::fail(base::make_error(base::ErrorCode::kNotFound, "no software '{}'", name)
-                        .with_hint(base::did_you_mean(name, known, "software")));
+  return shipped_software(name);
 }
 
-std::vector<CatalogProfile> listed(const base::Catalog& catalog) {
+template <class Load>
+std::vector<CatalogProfile> listed(const base::Catalog& catalog, Load load_one) {
   std::vector<CatalogProfile> all;
   for (const auto& name : catalog.names()) {
-    const auto profile = load(catalog, name);
+    const auto profile = load_one(name);
     if (profile)
       all.push_back(
           {name, profile->device, profile->provenance.software, profile->provenance.source});
@@ -138,8 +153,10 @@ std::vector<CatalogProfile> listed(const base::Catalog& catalog) {
 
 }  // namespace
 
-std::vector<CatalogProfile> list_profiles() { return listed(kProfiles); }
-std::vector<CatalogProfile> list_software() { return listed(kSoftware); }
+std::vector<CatalogProfile> list_profiles() {
+  return listed(kProfiles, [](const auto& name) { return load(kProfiles, name); });
+}
+std::vector<CatalogProfile> list_software() { return listed(kSoftware, shipped_software); }
 
 base::Result<model::Profile> find_profile(std::string_view name, const model::ModelSpec& model) {
   const std::filesystem::path path(name);

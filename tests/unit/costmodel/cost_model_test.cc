@@ -267,6 +267,25 @@ TEST(Profiles, SoftwareGoesByTheDevicesAgeUnlessItIsNamed) {
   EXPECT_NE(base::to_string(none.error()).find("did you mean 'pytorch-eager'"), std::string::npos);
 }
 
+TEST(Profiles, SoftwareStatesWhatItHasUnlikeAnother) {
+  const auto of = [](const std::string& software) {
+    return **device_profile(*topologies::catalog_topology("dgx-h100"),
+                            *model::find_model("gpt2-xl"), software);
+  };
+  const model::Profile core = of("megatron-core"), bridge = of("megatron-bridge");
+  model::Framework changed = *core.framework;
+  changed.loss_passes = 5;
+  EXPECT_EQ(*bridge.framework, changed);
+  EXPECT_EQ(bridge.step_communication, core.step_communication);
+  EXPECT_EQ(bridge.spread, core.spread);
+  const model::Profile fused = of("megatron-bridge-fused");  // like what is like what is like it
+  EXPECT_EQ(fused.framework->kernel_seconds, 0);
+  EXPECT_EQ(fused.framework->loss_passes, 5);
+  EXPECT_EQ(fused.overlap_slowdown, of("megatron-bridge-ep-overlap").overlap_slowdown);
+  const auto files = base::Catalog{"costmodel/profiles/software", ".json"}.names();
+  EXPECT_EQ(list_software().size(), files.size());
+}
+
 // A GB200 of the same peak stands in, and the band is no narrower than by datasheet.
 TEST(Profiles, ADeviceThatNobodyMeasuredTakesTheNearestSurface) {
   const auto model = *model::find_model("llama-2-7b");

@@ -87,6 +87,40 @@ TEST(Profile, AbsentPartsKeepTheirDefaults) {
   EXPECT_EQ(*profile, (Profile{.name = "p", .provenance = {.source = "s"}}));
 }
 
+TEST(Profile, MayBeLikeAnotherAndStateWhatDiffers) {
+  const Profile other{.name = "other",
+                      .provenance = {.source = "t"},
+                      .framework = Framework{.name = "f", .kernel_seconds = 3e-6},
+                      .step_communication = {.factor = 1.2},
+                      .spread = Spread{.step = 0.1},
+                      .overlap_slowdown = 1.1};
+  const std::string text = R"({"schema": "orrery.profile/1", "name": "p",
+    "provenance": {"source": "s"}, "like": "other", "framework": {"loss_passes": 5},
+    "overlap_slowdown": 1})";
+  const auto node = base::Node::parse_text(text, "p.json");
+  ASSERT_TRUE(node);
+  std::string asked;
+  const auto profile = read_profile(*node, [&](const std::string& name) -> base::Result<Profile> {
+    asked = name;
+    return other;
+  });
+  ASSERT_TRUE(profile) << base::to_string(profile.error());
+  Profile expected = other;
+  expected.name = "p";
+  expected.provenance.source = "s";
+  expected.framework->loss_passes = 5;
+  expected.overlap_slowdown = 1;
+  EXPECT_EQ(*profile, expected);
+  EXPECT_EQ(asked, "other");
+
+  expect_fault(R"("like": "other")", ErrorCode::kUnknownKey, "'like'", 2);  // none to ask
+  const auto none = read_profile(*node, [](const std::string&) -> base::Result<Profile> {
+    return base::fail(base::make_error(ErrorCode::kNotFound, "none"));
+  });
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error()[0].where.line, 2u);
+}
+
 TEST(Profile, PercentilesDefaultToTheMedian) {
   const auto profile =
       read_with(R"("operators": [{)" + kShape + R"(, "phase": "F", "seconds_median": 2e-4}])");

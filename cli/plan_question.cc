@@ -1,5 +1,9 @@
 #include "cli/plan_question.h"
 
+#include <algorithm>
+#include <array>
+
+#include "base/ids.h"
 #include "base/text.h"
 #include "cli/gpus.h"
 #include "search/space/space_text.h"
@@ -46,6 +50,19 @@ Result<GpuCluster> machine_of(const base::Options& options) {
   return cluster_of_gpus(options.string("gpus"));
 }
 
+constexpr std::array kMinimise = {Minimise::kTime, Minimise::kMoney, Minimise::kEnergy};
+
+std::vector<std::string> minimise_names() {
+  std::vector<std::string> names;
+  for (const Minimise what : kMinimise) names.emplace_back(to_string(what));
+  return names;
+}
+
+Minimise minimise_of(const base::Options& options) {
+  const std::string name = options.string("minimise");
+  return *std::ranges::find(kMinimise, name, [](Minimise what) { return to_string(what); });
+}
+
 Result<std::optional<search::Target>> target_of(const base::Options& options) {
   if (!options.has("target")) return std::nullopt;
   TRY(const search::Target target, search::find_target(options.string("target")));
@@ -53,6 +70,10 @@ Result<std::optional<search::Target>> target_of(const base::Options& options) {
 }
 
 }  // namespace
+
+std::string_view to_string(Minimise what) {
+  return base::EnumNames<Minimise::kEnergy>("time", "money", "energy")[what];
+}
 
 std::vector<base::OptionSpec> question_options(bool needed, const char* max_states) {
   return joined(
@@ -73,19 +94,24 @@ std::vector<base::OptionSpec> question_options(bool needed, const char* max_stat
         text_option(
             "fix", "K=V,...",
             "fixed values: " + names_of(search::space_keys()) + "; as tp=8,pp=2,recompute=none"),
+        choice_option("minimise", "WHAT", minimise_names(),
+                      "what the plan takes least of; money, energy: on as many of the hosts as "
+                      "take least (docs/commands.md)",
+                      "time"),
         choice_option("target", "T", target_names(),
                       "only what this framework can run (docs/commands.md)")}});
 }
 
-Result<PlanQuestion> question_of(const base::Options& options) {
-  TRY(const GpuCluster machine, machine_of(options));
+Result<PlanQuestion> question_of(const base::Options& options, std::optional<int> hosts) {
+  TRY(GpuCluster machine, machine_of(options));
+  if (hosts) machine.hosts = *hosts;
   TRY(const auto target, target_of(options));
   TRY(PriceNames prices, price_names(options));
   if (target) prices.usual = target->software;
   TRY(const model::Adapter adapter, adapter_of(options));
   TRY(Scene scene, make_scene(options.string("model"), machine.cluster, machine.hosts, prices,
                               precision_of(options), sequence_of(options), 0, {}, adapter));
-  TRY_VOID(check_hosts(options, scene.cost.topology()));
+  if (!hosts) TRY_VOID(check_hosts(options, scene.cost.topology()));
   search::PlanRequest request;
   TRY(request.space, space_of(options, scene.cost));
   request.cluster = machine.cluster;
@@ -93,11 +119,13 @@ Result<PlanQuestion> question_of(const base::Options& options) {
   request.memory_bytes = memory_of(options);
   request.global_batch = options.integer("global-batch");
   request.max_states = static_cast<std::uint64_t>(options.integer("max-states"));
-  return PlanQuestion{target, std::move(scene), std::move(request)};
+  const Minimise what = minimise_of(options);
+  if (what == Minimise::kEnergy) request.objective = costmodel::Objective::kEnergy;
+  return PlanQuestion{target, what, std::move(scene), std::move(request)};
 }
 
 Result<search::PlanAnswer> answer_to(const PlanQuestion& question) {
-  const auto& [target, scene, request] = question;
+  const auto& [target, minimise, scene, request] = question;
   return target ? search::find_plan_for(*target, scene.cost, request)
                 : search::find_plan(scene.cost, request);
 }

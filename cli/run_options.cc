@@ -84,8 +84,8 @@ Result<void> check_run_options(const base::Options& o) {
                            {"budget", "price-per-gpu-hour"}});
 }
 
-Result<bool> wants_energy(const base::Options& o, const Topology& topology) {
-  const bool compulsory = o.flag("energy") || o.has("pue") || o.has("carbon");
+Result<bool> wants_energy(const base::Options& o, const Topology& topology, bool minimised) {
+  const bool compulsory = minimised || o.flag("energy") || o.has("pue") || o.has("carbon");
   if (!compulsory && !o.has("tokens")) return false;
   const auto power = costmodel::MachinePower::of(topology);
   if (power) return true;
@@ -93,32 +93,30 @@ Result<bool> wants_energy(const base::Options& o, const Topology& topology) {
   return false;
 }
 
-namespace {
-
-sim::RunRequest request_of(const base::Options& o, const sim::SimReport& report,
-                           const Topology& topology,
-                           const std::optional<sim::DeviceFailures>& failures) {
+Result<sim::RunReport> run_of(const base::Options& o, const Topology& topology, int ranks,
+                              double tokens_per_s,
+                              const std::optional<sim::DeviceFailures>& failures,
+                              const std::optional<sim::RunPower>& power) {
   sim::RunRequest r;
   const int host = as_int(topology.devices_per_host());
   r.tokens = o.large_count("tokens").raw();
-  r.tokens_per_s = report.tokens_per_s;
-  r.devices = ceil_div(report.ranks, host) * host;
+  r.tokens_per_s = tokens_per_s;
+  r.devices = ceil_div(ranks, host) * host;
   if (failures) {
-    r.failures = failures->of_job(real(report.ranks));
+    r.failures = failures->of_job(real(ranks));
     r.interval = failures->interval;
     r.devices += real(failures->spares * host);
   }
   if (o.has("price-per-gpu-hour"))
     r.dollars_per_device_hour = o.dollars("price-per-gpu-hour").raw();
-  if (report.energy) {
-    r.power = {base::Watts(report.energy->cluster.mean), base::Watts(report.energy->waiting_watts)};
-  }
+  r.power = power;
   if (o.has("pue")) r.pue = o.real("pue");
   if (o.has("carbon")) r.carbon_g_per_kwh = o.real("carbon");
-  return r;
+  sim::RunLimits limits;
+  if (o.has("deadline")) limits.deadline = o.duration("deadline");
+  if (o.has("budget")) limits.budget_dollars = o.dollars("budget").raw();
+  return sim::run_report(r, limits);
 }
-
-}  // namespace
 
 void EnergyAndRun::add_to(base::Json& document) const {
   if (energy) document["energy"] = sim::to_json(*energy);
@@ -135,10 +133,10 @@ Result<EnergyAndRun> energy_and_run(const base::Options& o, const sim::SimReport
   EnergyAndRun out{.energy = report.energy, .run = {}};
   if (out.energy && o.has("pue")) out.energy->pue = o.real("pue");
   if (!o.has("tokens") || report.step_time_ps <= 0) return out;
-  sim::RunLimits limits;
-  if (o.has("deadline")) limits.deadline = o.duration("deadline");
-  if (o.has("budget")) limits.budget_dollars = o.dollars("budget").raw();
-  TRY(out.run, sim::run_report(request_of(o, report, topology, failures), limits));
+  std::optional<sim::RunPower> power;
+  if (report.energy)
+    power = {base::Watts(report.energy->cluster.mean), base::Watts(report.energy->waiting_watts)};
+  TRY(out.run, run_of(o, topology, as_int(report.ranks), report.tokens_per_s, failures, power));
   return out;
 }
 

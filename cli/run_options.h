@@ -35,9 +35,11 @@ Result<void> check_company(const base::Options& options, std::initializer_list<C
 /// That of failure_options() and run_options().
 Result<void> check_run_options(const base::Options& options);
 
-/// Whether a step's energy is asked for. --tokens alone asks for it where the cluster says what its
-/// devices draw. Error: kInconsistent, where it does not and more was asked.
-Result<bool> wants_energy(const base::Options& options, const Topology& topology);
+/// Whether a step's energy is asked for, by options or where it is `minimised`. --tokens alone asks
+/// for it where the cluster says what its devices draw. Error: kInconsistent, where it does not and
+/// more was asked.
+Result<bool> wants_energy(const base::Options& options, const Topology& topology,
+                          bool minimised = false);
 
 /// Energy of a step with --pue, and the run of --tokens.
 struct EnergyAndRun {
@@ -49,7 +51,13 @@ struct EnergyAndRun {
   /// 2 where a limit of the run is missed.
   [[nodiscard]] int exit_code() const { return run && !run->verdict.met() ? 2 : 0; }
 };
-/// Whole hosts are paid for. Errors: those of run_cost().
+/// The run of --tokens whose steps train `tokens_per_s` on so many ranks: whole hosts are paid for.
+/// `power`: nothing where no energy is asked for. @pre --tokens. Errors: those of run_cost().
+Result<sim::RunReport> run_of(const base::Options& options, const Topology& topology, int ranks,
+                              double tokens_per_s,
+                              const std::optional<sim::DeviceFailures>& failures,
+                              const std::optional<sim::RunPower>& power = {});
+/// Errors: those of run_cost().
 Result<EnergyAndRun> energy_and_run(const base::Options& options, const sim::SimReport& report,
                                     const Topology& topology,
                                     const std::optional<sim::DeviceFailures>& failures);

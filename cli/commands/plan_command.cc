@@ -4,10 +4,12 @@
 #include "cli/command.h"
 #include "cli/html/html_report.h"
 #include "cli/html/page.h"
+#include "cli/minimise.h"
 #include "cli/plan_question.h"
 #include "cli/run_options.h"
 #include "cli/text/show.h"
 #include "cli/text/terminal.h"
+#include "costmodel/energy/power.h"
 #include "costmodel/memory_limit.h"
 #include "model/active_parameters.h"
 #include "plan/lowering/lower.h"
@@ -33,6 +35,20 @@ void print_infeasible(const search::PlanAnswer& answer, std::int64_t limit) {
         r.step_time_ps > 0 ? fmt::format(": {} a step", show_time(r.step_time_ps)) : "");
 }
 
+/// What the search minimises, in words.
+struct CostWords {
+  double joules_per_ps = 0;  // 0: costs are times
+  CostWords(const search::PlanAnswer& answer, const CostModel& cost) {
+    if (answer.certificate.objective == costmodel::Objective::kEnergy)
+      if (const auto power = costmodel::MachinePower::of(cost.topology()))
+        joules_per_ps = power->waiting(cost.topology()).raw() / 1e12;
+  }
+  [[nodiscard]] bool energy() const { return joules_per_ps > 0; }
+  std::string operator()(std::int64_t ps) const {
+    return energy() ? sim::joules_text(joules_per_ps * real(ps)) : show_time(ps);
+  }
+};
+
 /// Of a runner-up that was drawn with the first.
 std::string describe_share(const AnswerDoubt& doubt, std::size_t runner_up) {
   if (runner_up >= doubt.share_faster.size()) return "";
@@ -42,24 +58,28 @@ std::string describe_share(const AnswerDoubt& doubt, std::size_t runner_up) {
 }
 
 /// Simulated ones (--top), and the others by their expected times.
-void print_runners_up(const search::PlanAnswer& answer, const AnswerDoubt& doubt) {
+void print_runners_up(const search::PlanAnswer& answer, const AnswerDoubt& doubt,
+                      const CostWords& words) {
   if (answer.candidates.size() + answer.runners_up.size() < 2) return;
-  const auto best_ps = real(answer.candidates.front().report.step_time_ps);
+  const auto best_ps = real(answer.candidates.front().simulated_ps());
   fmt::print("\nrunners-up, the best known of each other shape:\n");
   const std::size_t columns = terminal_columns();
   bool cut = false;
-  const auto line = [&](std::int64_t ps, const std::string& more, const Plan& plan) {
-    const std::string whole = fmt::format("  {:>10}  ({:+.1f} %{})  {}", show_time(ps),
-                                          100.0 * (real(ps) / best_ps - 1.0), more, one_line(plan));
+  const auto line = [&](std::int64_t ps, std::int64_t energy_ps, const std::string& more,
+                        const Plan& plan) {
+    const std::string whole = fmt::format(
+        "  {:>10}  ({:+.1f} %{}{})  {}", show_time(ps - energy_ps),
+        100.0 * (real(ps) / best_ps - 1.0), words.energy() ? " energy" : "", more, one_line(plan));
     const std::string shown = cut_to(whole, columns);
     cut = cut || shown != whole;
     fmt::print("{}\n", shown);
   };
   for (std::size_t i = 1; i < answer.candidates.size(); ++i) {
     const search::Candidate& c = answer.candidates[i];
-    line(c.report.step_time_ps, describe_share(doubt, i - 1), c.plan);
+    line(c.simulated_ps(), c.energy_ps, describe_share(doubt, i - 1), c.plan);
   }
-  for (const search::RunnerUp& r : answer.runners_up) line(r.expected_ps, " expected", r.plan);
+  for (const search::RunnerUp& r : answer.runners_up)
+    line(r.expected_ps, r.energy_ps, " expected", r.plan);
   if (cut) fmt::print("  …: cut at {} columns; --json has all\n", columns);
 }
 
@@ -71,9 +91,24 @@ std::string search_words(const search::PlanAnswer& answer) {
       100 * answer.certificate.gap);
 }
 
-void print_answer(const search::PlanAnswer& answer, const CostModel& cost,
+/// On how many hosts, where that was searched too.
+std::string hosts_words(const LeastAnswer& least, Minimise what) {
+  if (what == Minimise::kTime || least.given == 1) return "";
+  if (!least.met)
+    return "hosts: no number of them meets the limits of the run; this is the plan on all\n";
+  const std::string open =
+      least.undecided == 0
+          ? ""
+          : fmt::format("; {} were not decided within the limit of effort", least.undecided);
+  return fmt::format("hosts: {} of {} are used; any other number takes more {}{}\n", least.hosts,
+                     least.given, to_string(what), open);
+}
+
+void print_answer(const LeastAnswer& least, Minimise what, const CostModel& cost,
                   const search::PlanRequest& request, const AnswerDoubt& doubt,
                   std::optional<double> seconds) {
+  const search::PlanAnswer& answer = least.answer;
+  const CostWords words(answer, cost);
   const search::Candidate& best = answer.candidates.front();
   fmt::print("{}\n{}\n", describe(best.plan, cost.topology().device_count()),
              sim::to_text(best.report));
@@ -87,30 +122,31 @@ void print_answer(const search::PlanAnswer& answer, const CostModel& cost,
   fmt::print("prices: {}\n{}\n", describe_origin(cost),
              describe_band(doubt.best, best.report.step_time_ps));
   const double gap = 100 * answer.certificate.gap;
-  fmt::print("search: {}{}: {} problems, {} states\n", search_words(answer),
-             describe_seconds(seconds), answer.problems, answer.states);
+  fmt::print("{}search: {}{}: {} problems, {} states\n", hosts_words(least, what),
+             search_words(answer), describe_seconds(seconds), answer.problems, answer.states);
   fmt::print(
       "cost model: {} by closed form (the step time above is simulated), no plan below {}, gap "
       "{:.2f} %\n",
-      show_time(answer.certificate.cost_ps), show_time(answer.certificate.bound_ps), gap);
+      words(answer.certificate.cost_ps), words(answer.certificate.bound_ps), gap);
   if (!answer.certificate.proofs.empty())
     fmt::print(
         "certificate: its multipliers alone prove {} for 1F1B and GPipe on all devices, gap {:.2f} "
         "%\n",
-        show_time(answer.certificate.multiplier_bound_ps), 100 * answer.certificate.multiplier_gap);
+        words(answer.certificate.multiplier_bound_ps), 100 * answer.certificate.multiplier_gap);
   if (const auto& partitions = answer.certificate.partition_bound_ps)
     fmt::print(
         "spatial-temporal: partitioned layers, in neither bound, compute {} a step at least\n",
         show_time(*partitions));
   if (request.space.zero_bubble_v || request.space.dual_pipe_v)
     fmt::print("stages in a V: in no bound, looked at with one strategy for all layers\n");
-  print_runners_up(answer, doubt);
+  print_runners_up(answer, doubt, words);
 }
 
 /// The page of the best plan's step, and the others.
 Result<void> write_page(const std::string& file, const search::PlanAnswer& answer,
                         const CostModel& cost, std::int64_t stated_bytes,
                         const AnswerDoubt& doubt) {
+  const CostWords shown(answer, cost);
   const Plan& best = answer.candidates.front().plan;
   TRY(const plan::Program program, plan::lower(best, cost.model()));
   TRY(const sim::SimReport report, sim::simulate(program, cost, {.picture = true}));
@@ -121,11 +157,11 @@ Result<void> write_page(const std::string& file, const search::PlanAnswer& answe
   const std::string proved = c.bound_ps == 0
                                  ? "nothing is proved of others"
                                  : fmt::format("it proves that none is below {} (gap {:.2f} %)",
-                                               show_time(c.bound_ps), 100 * c.gap);
+                                               shown(c.bound_ps), 100 * c.gap);
   data["proof"] = fmt::format(
       "The search solved or ruled out {} problems. By closed form this plan takes {}, and {}; the "
       "step time above is simulated. Expected: by closed form pass by pass, not simulated.",
-      base::grouped(real(answer.problems)), show_time(c.cost_ps), proved);
+      base::grouped(real(answer.problems)), shown(c.cost_ps), proved);
   data["others"] = Json::array();
   const auto add = [&](std::int64_t ps, const std::string& known, const Plan& plan) {
     data["others"].push_back(
@@ -134,7 +170,8 @@ Result<void> write_page(const std::string& file, const search::PlanAnswer& answe
   for (std::size_t i = 1; i < answer.candidates.size(); ++i)
     add(answer.candidates[i].report.step_time_ps, "simulated" + describe_share(doubt, i - 1),
         answer.candidates[i].plan);
-  for (const search::RunnerUp& r : answer.runners_up) add(r.expected_ps, "expected", r.plan);
+  for (const search::RunnerUp& r : answer.runners_up)
+    add(r.expected_ps - r.energy_ps, "expected", r.plan);
   TRY(const std::string page, page_of("report", data));
   TRY_VOID(base::write_file_atomic(file, page));
   say("page written to {}: open it in a browser\n", file);
@@ -169,7 +206,8 @@ Result<EnergyAndRun> run_of_best(const Options& options, const search::PlanAnswe
   if (answer.candidates.empty()) return EnergyAndRun();
   const search::Candidate& best = answer.candidates.front();
   const Topology& topology = cost.topology();
-  TRY(const bool energy, wants_energy(options, topology));
+  const bool minimised = answer.certificate.objective == costmodel::Objective::kEnergy;
+  TRY(const bool energy, wants_energy(options, topology, minimised));
   if (!energy) return energy_and_run(options, best.report, topology, failures_of(options));
   TRY(const plan::Program program, plan::lower(best.plan, cost.model()));
   TRY(const sim::SimReport report, sim::simulate(program, cost, {.energy = true}));
@@ -195,7 +233,8 @@ Result<int> run(const Options& options, const Invocation&) {
   request.multipliers = options.flag("check") || options.flag("json");
   ProgressLine progress;
   request.on_progress = [&](const search::Progress& p) { progress(p); };
-  TRY(const search::PlanAnswer answer, answer_to(question));
+  TRY(const LeastAnswer least, least_answer(options, question));
+  const search::PlanAnswer& answer = least.answer;
   progress.clear();
   std::optional<double> seconds;
   if (options.flag("timing")) seconds = watch.seconds();
@@ -221,7 +260,7 @@ Result<int> run(const Options& options, const Invocation&) {
     return 0;
   }
   if (!options.flag("json")) {
-    print_answer(answer, cost, request, *doubt, seconds);
+    print_answer(least, question.minimise, cost, request, *doubt, seconds);
     fmt::print("{}", run.text());
   }
   if (options.has("html"))

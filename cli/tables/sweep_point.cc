@@ -6,6 +6,7 @@
 #include "base/numbers.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/minimise.h"
 #include "cli/plan_question.h"
 #include "cli/run_options.h"
 #include "cli/tables/point_store.h"
@@ -71,11 +72,13 @@ void add_band(const Doubt& doubt, PointResult& result) {
   result.band_high = doubt.band.high;
 }
 
-/// What the run of --tokens takes with this plan; its energy asks for another simulation.
+/// What the run of --tokens takes with this plan; its energy, asked for or `minimised`, needs
+/// another simulation.
 Result<void> add_run(const base::Options& options, const plan::Plan& plan,
-                     const sim::SimReport& known, const CostModel& cost, PointResult& result) {
+                     const sim::SimReport& known, const CostModel& cost, bool minimised,
+                     PointResult& result) {
   const Topology& topology = cost.topology();
-  TRY(const bool energy, wants_energy(options, topology));
+  TRY(const bool energy, wants_energy(options, topology, minimised));
   sim::SimReport report = known;
   if (energy) {
     TRY(const plan::Program program, plan::lower(plan, cost.model()));
@@ -102,8 +105,9 @@ std::string lack(const search::PlanAnswer& answer) {
   return "no strategy divides model and batch";
 }
 
-Result<PointResult> search_point(const base::Options& options, const PlanQuestion& question) {
-  TRY(const search::PlanAnswer answer, answer_to(question));
+Result<PointResult> search_point(const base::Options& options, PlanQuestion& question) {
+  TRY(const LeastAnswer least, least_answer(options, question));
+  const search::PlanAnswer& answer = least.answer;
   TRY(const CostModel cost,
       question.scene.cost.in_order(answer.candidates.empty()
                                        ? topologies::DeviceOrder{}
@@ -123,7 +127,8 @@ Result<PointResult> search_point(const base::Options& options, const PlanQuestio
   TRY(const Doubt doubt, doubt_of(best.plan, cost));
   add_band(doubt, result);
   result.gap = answer.certificate.gap;
-  TRY_VOID(add_run(options, best.plan, best.report, cost, result));
+  TRY_VOID(add_run(options, best.plan, best.report, cost, question.minimise == Minimise::kEnergy,
+                   result));
   return result;
 }
 
@@ -140,7 +145,7 @@ Result<PointResult> hold_point(const base::Options& options, const plan::Plan& p
   const bool fits = result.peak_bytes <= result.limit_bytes;
   result.status = fits ? PointStatus::kOk : PointStatus::kInfeasible;
   if (!fits) result.message = lack(result.peak_bytes - result.limit_bytes);
-  TRY_VOID(add_run(options, plan, report, cost, result));
+  TRY_VOID(add_run(options, plan, report, cost, false, result));
   return result;
 }
 

@@ -172,6 +172,19 @@ std::string meeting(const Sweep& sweep, const std::vector<PointMerit>& merits) {
   return line("smallest in time", *smallest) + line("cheapest in time", *cheapest);
 }
 
+/// The point whose tokens take least, where points say it.
+std::string least_energy(const Sweep& sweep) {
+  const PointResult* least = nullptr;
+  for (const PointResult& r : sweep.results)
+    if (ok(r) && r.joules_per_token &&
+        (least == nullptr || *r.joules_per_token < *least->joules_per_token))
+      least = &r;
+  if (least == nullptr) return "";
+  return fmt::format("least energy      {}: {} J a token\n",
+                     name_of(sweep.points[as_index(least - sweep.results.data())]),
+                     base::grouped(*least->joules_per_token));
+}
+
 std::string standing_out(const Sweep& sweep, const std::vector<PointMerit>& merits) {
   std::optional<std::size_t> fastest, thriftiest;
   std::size_t infeasible = 0, errors = 0;
@@ -193,7 +206,7 @@ std::string standing_out(const Sweep& sweep, const std::vector<PointMerit>& meri
   text += fmt::format("least device time {}: {} device-hours for 10^12 tokens\n",
                       name_of(sweep.points[*thriftiest]),
                       base::grouped(*merits[*thriftiest].device_hours));
-  return text + meeting(sweep, merits);
+  return text + least_energy(sweep) + meeting(sweep, merits);
 }
 
 }  // namespace

@@ -13,6 +13,9 @@ namespace orrery::costmodel {
 
 class LayerCosts;
 
+/// What a step shall take least of.
+enum class Objective : std::uint8_t { kTime, kEnergy };
+
 /// One layer (or embedding, head, resharding) under one strategy in one stage of the cluster. Times
 /// in ps, memory in bytes.
 struct LayerCost {
@@ -24,6 +27,11 @@ struct LayerCost {
   std::int64_t weight_sync_ps = 0;
   // of the micro-batch that synchronises (last, or every one: grad_reduce), overlap counted
   std::int64_t backward_sync_ps = 0;
+  // Where energy is minimised: what a step draws for it, as time (layer_energy.h). No time passes:
+  // it stands in backward_sync_ps for the search's sums, and plan_cost() takes it out of there.
+  std::int64_t energy_ps = 0;
+  /// The time that backward_sync_ps is of.
+  [[nodiscard]] std::int64_t last_backward_ps() const { return backward_sync_ps - energy_ps; }
   // reductions of the micro-batch that synchronises, as far as backward_ps or weight_ps does not
   // hold them, whatever they hide behind
   std::int64_t reduction_ps = 0;
@@ -112,6 +120,7 @@ struct PlanCost {
   std::int64_t step_ps = 0;
   // the same step with every wait of one pass for another (step_times.h)
   std::int64_t pass_by_pass_ps = 0;
+  std::int64_t energy_ps = 0;  // in both, of all layers; 0 where time is minimised
   // By pipeline rank.
   // one micro-batch, forward + backward, without synchronisation
   std::vector<std::int64_t> stage_ps;
@@ -129,7 +138,7 @@ base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan);
 std::int64_t step_ps(LayerCosts& costs, const plan::Plan& plan);
 /// Both forms of the step's time. @pre as above.
 struct StepForms {
-  std::int64_t closed_form_ps = 0, pass_by_pass_ps = 0;
+  std::int64_t closed_form_ps = 0, pass_by_pass_ps = 0, energy_ps = 0;
 };
 StepForms step_forms(LayerCosts& costs, const plan::Plan& plan);
 

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/numbers.h"
+#include "costmodel/closed_form/layer_energy.h"
 #include "costmodel/closed_form/layer_form.h"
 #include "costmodel/closed_form/layer_parts.h"
 #include "costmodel/closed_form/price_table.h"
@@ -86,16 +87,19 @@ struct LayerCosts::Forms {
 };
 
 struct LayerCosts::State {
-  explicit State(const CostModel& cost_model)
+  State(const CostModel& cost_model, Objective objective)
       : cost(cost_model),
         forms(std::make_shared<Forms>(cost_model.topology())),
-        prices(cost_model) {}
+        prices(cost_model) {
+    if (objective == Objective::kEnergy) energy.emplace(cost_model);
+  }
   State(const CostModel& drawn, const State& like)
       : cost(drawn), forms(like.forms), prices(drawn, like.prices) {}
 
   const CostModel& cost;
   std::shared_ptr<Forms> forms;
   OperationPrices prices;
+  std::optional<EnergyPrices> energy;  // where it is minimised
   Table<BodyTimes> body_times;
   Table<WeightTimes> weight_times;
   Table<LayerCost> costs, change_costs;
@@ -106,9 +110,15 @@ struct LayerCosts::State {
   std::tuple<Key, std::int64_t, Ranks> floor_of{};  // no sequences: of none
   LayerCosts::Floor last_floor;
 
+  /// With its energy: of all micro-batches of the step, b sequences each.
   LayerCost join(const BodyForm& body, const BodyTimes& times, const BodyMemory& memory,
-                 const WeightTimes& weights) const {
-    return costmodel::join(cost, body, times, memory, weights);
+                 const WeightTimes& weights, std::int64_t b, std::int64_t micro_batches,
+                 Ranks ranks) {
+    LayerCost c = costmodel::join(cost, body, times, memory, weights);
+    if (!energy) return c;
+    c.energy_ps = energy->energy_ps(body, *weights.form, b, micro_batches, ranks, prices);
+    c.backward_sync_ps += c.energy_ps;
+    return c;
   }
   /// Sequences on a rank set to one.
   static plan::LayerContext single(plan::LayerContext context, const LayerStrategy& s) {
@@ -226,7 +236,7 @@ struct LayerCosts::State {
     const auto& [body, weights_form] = block;
     const std::int64_t b = context.micro_batch_sequences / s.dp;
     return join(body, times_of(body, b, {}, ranks), memory_of(body, b, {}),
-                times_of(weights_form, ranks));
+                times_of(weights_form, ranks), b, context.micro_batches, ranks);
   }
   /// What id bits split, lowered as it is: `name` tells apart what is, beside the context.
   template <class Lower>  // LayerTemplates(LayerContext)
@@ -244,7 +254,7 @@ struct LayerCosts::State {
       weights = WeightForm(t, prices);
     }
     return layer->second = join(body, times_of(body, 1, {}, ranks), memory_of(body, 1, {}),
-                                times_of(weights, ranks));
+                                times_of(weights, ranks), 1, context.micro_batches, ranks);
   }
   const LayerCost& layer(Part part, const LayerStrategy& s, const plan::LayerContext& context,
                          Ranks ranks) {
@@ -278,7 +288,7 @@ struct LayerCosts::State {
     const WeightForm& w = *times.form;
     const BodyForm& form = form_of(part, body_of(part, s, context));
     const BodyTimes& passes = timed(form, b, w.bytes, w.parts_number, ranks);
-    return layer = join(form, passes, measured(form, b, w), times);
+    return layer = join(form, passes, measured(form, b, w), times, b, context.micro_batches, ranks);
   }
   const LayerCost& reshard(const LayerStrategy& from, const LayerStrategy& to,
                            const plan::LayerContext& context, Ranks ranks) {
@@ -300,12 +310,14 @@ struct LayerCosts::State {
     key[7] = number(b);
     const auto [change, unpriced] = change_costs[key];
     if (unpriced)
-      change = join(form, times_of(form, b, {}, ranks), memory_of(form, b, {}), {&kNoWeights, {}});
+      change = costmodel::join(cost, form, times_of(form, b, {}, ranks), memory_of(form, b, {}),
+                               {&kNoWeights, {}});
     return change;
   }
 };
 
-LayerCosts::LayerCosts(const CostModel& cost) : state_(std::make_unique<State>(cost)) {}
+LayerCosts::LayerCosts(const CostModel& cost, Objective objective)
+    : state_(std::make_unique<State>(cost, objective)) {}
 LayerCosts::LayerCosts(const CostModel& drawn, const LayerCosts& like)
     : state_(std::make_unique<State>(drawn, *like.state_)) {}
 LayerCosts::~LayerCosts() = default;
@@ -366,6 +378,9 @@ const LayerCost& LayerCosts::reshard(const plan::LayerRun& from, const plan::Lay
 
 PassOrders& LayerCosts::pass_orders() { return state_->forms->pass_orders; }
 const CostModel& LayerCosts::cost() const { return state_->cost; }
+Objective LayerCosts::objective() const {
+  return state_->energy ? Objective::kEnergy : Objective::kTime;
+}
 std::uint64_t LayerCosts::routes() const { return state_->prices.routes(); }
 std::uint64_t LayerCosts::priced() const { return state_->prices.priced(); }
 int LayerCosts::canonical_rank(int first_rank, int rank_count) {

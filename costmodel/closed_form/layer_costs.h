@@ -28,7 +28,9 @@ namespace orrery::costmodel {
 /// outlive it.
 class LayerCosts {
  public:
-  explicit LayerCosts(const CostModel& cost);
+  /// Of energy: LayerCost::energy_ps is set, every call has one global batch. @pre then
+  /// MachinePower::of() the topology.
+  explicit LayerCosts(const CostModel& cost, Objective objective = Objective::kTime);
   /// Of a draw of the model that `like` is of: what is lowered, which links are loaded and what
   /// memory is taken is found once for both. Neither may be used while the other is.
   LayerCosts(const CostModel& drawn, const LayerCosts& like);
@@ -63,6 +65,7 @@ class LayerCosts {
   const LayerCost& reshard(const plan::LayerRun& from, const plan::LayerRun& to,
                            const plan::LayerContext& context, int first_rank, int rank_count);
   const CostModel& cost() const;
+  Objective objective() const;
   /// Routes that prices of groups looked up so far: most of the time on large clusters.
   std::uint64_t routes() const;
   /// Operations of layers that were priced so far; one that was lowered counts as several.

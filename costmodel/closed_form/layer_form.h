@@ -16,6 +16,8 @@
 
 namespace orrery::costmodel {
 
+class EnergyPrices;
+
 /// The ranks of a stage: [first, first + count).
 struct Ranks {
   int first = 0, count = 0;
@@ -107,6 +109,9 @@ class TemplateForm {
                             OperationPrices& prices) const;
   plan::TemplateMemory memory(std::int64_t b, const WeightBytes& weights,
                               OperationPrices& prices) const;
+  /// Σ (u - u_wait) t in ps, of what computes and of tensor communication (layer_energy.h).
+  double drawn_ps(std::int64_t b, const WeightBytes& weights, Ranks ranks, OperationPrices& prices,
+                  const EnergyPrices& energy) const;
   /// plan::copied_bytes()
   std::int64_t copied_bytes(std::int64_t b) const { return copied_bytes_ * b; }
 

@@ -45,16 +45,19 @@ class PlanPricer {
   PlanCost price() {
     PlanCost out;
     const StepTimes step = step_times(out);
-    out.step_ps = closed_form_ps(step);
-    out.pass_by_pass_ps = pass_by_pass_ps(step, costs_.pass_orders());
+    out.step_ps = closed_form_ps(step) + energy_ps_;
+    out.pass_by_pass_ps = pass_by_pass_ps(step, costs_.pass_orders()) + energy_ps_;
+    out.energy_ps = energy_ps_;
     return out;
   }
 
   /// Without memory.
-  StepTimes times() {
+  StepForms forms(bool passes) {
     counts_memory_ = false;
     PlanCost unused;
-    return step_times(unused);
+    const StepTimes step = step_times(unused);
+    return {closed_form_ps(step) + energy_ps_,
+            passes ? pass_by_pass_ps(step, costs_.pass_orders()) + energy_ps_ : 0, energy_ps_};
   }
 
   std::int64_t peak(int r) {
@@ -185,6 +188,7 @@ class PlanPricer {
   };
   /// Of `count` equal layers; the same below.
   void state(const LayerCost& c, int count, StageTimes& t, StageMemory& m, Once& p) {
+    energy_ps_ += count * c.energy_ps;
     t.zero_ps += count * c.zero_gradient_ps;
     t.late_ps += count * c.late_forward_ps;
     t.update_ps += count * (c.update_ps - c.zero_gradient_ps);
@@ -211,11 +215,11 @@ class PlanPricer {
                       c.copies.in_ps, c.copies.held_backward_ps);
     t.backward_ends.reduction_ps = c.splits ? 0 : c.reduction_each_ps;
     t.backward_ps += count * c.backward_ps;
-    t.backward_sync_ps += count * c.backward_sync_ps;
+    t.backward_sync_ps += count * c.last_backward_ps();
     t.weight_ps += count * c.weight_ps;
     t.weight_sync_ps += count * c.weight_sync_ps;
     t.last_backward.push_back(c.splits ? ReducedRun{count, c.backward_ps, 0}
-                                       : reduced(count, c.backward_ps, c.backward_sync_ps, c));
+                                       : reduced(count, c.backward_ps, c.last_backward_ps(), c));
     if (c.splits) t.last_weight.push_back(reduced(count, c.weight_ps, c.weight_sync_ps, c));
     const PassCalls::Call backward{c.backward, c.gather_backward};
     const auto add = [&](PassCalls& pass, const PassCalls::Call& call, bool reduces) {
@@ -295,8 +299,8 @@ class PlanPricer {
       }
     } else {
       t.backward_ps += head().backward_ps;
-      t.backward_sync_ps += head().backward_sync_ps;
-      t.last_backward.push_back(reduced(1, head().backward_ps, head().backward_sync_ps, head()));
+      t.backward_sync_ps += head().last_backward_ps();
+      t.last_backward.push_back(reduced(1, head().backward_ps, head().last_backward_ps(), head()));
       if (!head().reduces_per_micro_batch) p.backward_last.add({{head().sync}});
       backward_change(reshard(s, all.size(), end, vocabulary_), t, p);
       if (companion_) decoder_end(end.strategy, t, p);
@@ -401,6 +405,7 @@ class PlanPricer {
   std::pair<int, std::size_t> block_at_;
   bool companion_ = false;  // an encoder-decoder
   bool counts_memory_ = true;
+  std::int64_t energy_ps_ = 0;
 };
 
 }  // namespace
@@ -425,12 +430,11 @@ base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan) {
 }
 
 std::int64_t step_ps(LayerCosts& costs, const plan::Plan& plan) {
-  return closed_form_ps(PlanPricer(costs, plan).times());
+  return PlanPricer(costs, plan).forms(false).closed_form_ps;
 }
 
 StepForms step_forms(LayerCosts& costs, const plan::Plan& plan) {
-  const StepTimes times = PlanPricer(costs, plan).times();
-  return {closed_form_ps(times), pass_by_pass_ps(times, costs.pass_orders())};
+  return PlanPricer(costs, plan).forms(true);
 }
 
 std::int64_t stage_peak_bytes(LayerCosts& costs, const plan::Plan& plan, int stage) {

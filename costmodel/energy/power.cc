@@ -49,6 +49,15 @@ Draw communication_draw(bool across_hosts) {
   return {kind, share_of(kind)};
 }
 
+bool leaves_host(const topologies::Topology& topology, int rank, const plan::Group& group) {
+  const int first = group.base(rank), last = group.member(first, group.size - 1);
+  return leaves_host(topology, rank, first) || leaves_host(topology, rank, last);
+}
+
+bool leaves_host(const topologies::Topology& topology, int rank, int peer) {
+  return !topology.same_host(as_u32(rank), as_u32(peer));
+}
+
 base::Result<MachinePower> MachinePower::of(const topologies::Topology& topology) {
   MachinePower power;
   for (const topologies::DeviceModel& m : topology.device_models()) {
@@ -78,6 +87,16 @@ base::Result<MachinePower> MachinePower::of(const topologies::Topology& topology
   if (topology.hosts() > 1 && power.fabric_per_device_.raw() <= 0)
     power.assumed_.emplace_back("switches between hosts draw nothing");
   return power;
+}
+
+Watts MachinePower::waiting(const topologies::Topology& topology) const {
+  double watts = fabric_per_device_.raw() * real(topology.device_count());
+  for (const Watts host : hosts_) watts += host.raw();
+  for (std::uint32_t rank = 0; rank < topology.device_count(); ++rank) {
+    const std::int64_t model = &topology.device_model(rank) - topology.device_models().data();
+    watts += models_[as_index(model)].at(share_of(PowerKind::kWait)).raw();
+  }
+  return Watts(watts);
 }
 
 }  // namespace orrery::costmodel

@@ -44,6 +44,7 @@
 #include "base/units.h"
 #include "costmodel/compute/compute.h"
 #include "model/segment.h"
+#include "plan/program/program.h"
 #include "topologies/topology.h"
 
 namespace orrery::costmodel {
@@ -73,6 +74,9 @@ struct Draw {
 Draw compute_draw(const Roofline& device, const model::SegmentShape& shape, model::Phase phase,
                   double seconds);
 Draw communication_draw(bool across_hosts);
+/// Whether what a rank exchanges with its group, or with a peer, leaves its host.
+bool leaves_host(const topologies::Topology& topology, int rank, const plan::Group& group);
+bool leaves_host(const topologies::Topology& topology, int rank, int peer);
 
 struct DevicePower {
   base::Watts idle, limit;
@@ -92,6 +96,8 @@ class MachinePower {
   /// What a host draws beside its devices.
   [[nodiscard]] base::Watts host(std::uint32_t host) const { return hosts_[host]; }
   [[nodiscard]] base::Watts fabric_per_device() const { return fabric_per_device_; }
+  /// What the whole cluster draws while all its kernels wait. @pre of() this topology.
+  [[nodiscard]] base::Watts waiting(const topologies::Topology& topology) const;
   /// What no topology said, a sentence each.
   [[nodiscard]] const std::vector<std::string>& assumed() const { return assumed_; }
 

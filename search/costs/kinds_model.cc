@@ -27,10 +27,11 @@ std::vector<KindOption> unbeaten_of_layouts(std::vector<KindOption> all) {
     for (const std::vector<const LayerCost*>& there : o.costs) {
       for (const LayerCost* c : there) {
         const LayerMemory m = memory_of(*c);
-        t.costs.insert(t.costs.end(),
-                       {steady_of(*c), c->forward_ps, c->backward_sync_ps, c->start_ps(),
-                        c->update_ps - c->zero_gradient_ps, m.persistent_bytes, m.stash_bytes,
-                        m.forward_bytes, m.backward_bytes, m.gathered_bytes, m.step_bytes});
+        t.costs.insert(
+            t.costs.end(),
+            {steady_of(*c), c->forward_ps, c->last_backward_ps(), c->energy_ps, c->start_ps(),
+             c->update_ps - c->zero_gradient_ps, m.persistent_bytes, m.stash_bytes, m.forward_bytes,
+             m.backward_bytes, m.gathered_bytes, m.step_bytes});
       }
     }
   }
@@ -116,18 +117,20 @@ KindOption KindsModel::option_of(const KindGroup& g, const LayerStrategy& s,
   o.costs.resize(places.size());
   for (int k = g.first_kind; k < g.end_kind; ++k) {
     c.kind = k;
-    std::int64_t steady = kForbidden, total = kForbidden, update = kForbidden;
+    std::int64_t steady = kForbidden, total = kForbidden, update = kForbidden, energy = kForbidden;
     for (std::size_t place = 0; place < places.size(); ++place) {
       const LayerCost& cost = costs_.block(s, c, places[place], problem_.devices);
       o.costs[place].push_back(&cost);
       steady = std::min(steady, steady_of(cost));
-      total = std::min(total, steady_of(cost) + sync_of(cost));
+      total = std::min(total, steady_of(cost) + sync_time_of(cost));
+      energy = std::min(energy, cost.energy_ps);
       update = std::min(update, cost.update_ps - cost.zero_gradient_ps);
     }
     const std::int64_t count = model_.runs[as_index(k)].count;
     o.least_steady_ps += count * steady;
     o.least_total_ps += count * total;
     o.least_update_ps += count * update;
+    o.least_energy_ps += count * energy;
     o.widest_ps = std::max(o.widest_ps, steady);
     const LayerCost& any = *o.costs.front().back();
     o.state_bytes += count * any.persistent_bytes;
@@ -146,17 +149,18 @@ const LayerCost& KindsModel::head() {
 
 KindsModel::Ends KindsModel::ends() {
   const LayerCost &e = embedding(), &h = head();
-  return {steady_of(e) + steady_of(h), sync_of(e) + sync_of(h) + e.once_ps(),
-          e.persistent_bytes + h.persistent_bytes};
+  return {steady_of(e) + steady_of(h), sync_time_of(e) + sync_time_of(h) + e.once_ps(),
+          e.energy_ps + h.energy_ps, e.persistent_bytes + h.persistent_bytes};
 }
 
 std::int64_t KindsModel::bound(const Floors& f, const Ends& e) const {
   const std::int64_t p = problem_.stages, m = problem_.micro_batches;
-  const std::int64_t cycle = std::max((f.steady_ps + e.steady_ps + p - 1) / p, f.widest_ps);
+  const std::int64_t cycle = std::max((f.steady_ps + e.steady_ps + p - 1) / p, f.widest_ps),
+                     energy = f.energy_ps + e.energy_ps;
   if (problem_.schedule == plan::Schedule::kInterleaved)
     return (m - 1) * cycle +
-           std::max(cycle, (f.total_ps + f.update_ps + e.steady_ps + e.once_ps) / p);
-  return f.total_ps + e.steady_ps + e.once_ps + (m - 1) * cycle;
+           std::max(cycle, (f.total_ps + f.update_ps + e.steady_ps + e.once_ps) / p) + energy;
+  return f.total_ps + e.steady_ps + e.once_ps + (m - 1) * cycle + energy;
 }
 
 std::size_t KindsModel::group_of(std::int64_t layer) const {

@@ -29,7 +29,7 @@ struct KindOption {
   plan::LayerStrategy strategy;
   std::vector<std::vector<const costmodel::LayerCost*>> costs;  // [place][kind - first_kind]
   // of all its layers, in the cheapest place
-  std::int64_t least_steady_ps = 0, least_total_ps = 0, least_update_ps = 0;
+  std::int64_t least_steady_ps = 0, least_total_ps = 0, least_update_ps = 0, least_energy_ps = 0;
   // steady time of its costliest layer there
   std::int64_t widest_ps = 0;
   // of all its layers
@@ -74,13 +74,13 @@ class KindsModel {
 
   /// Embedding and head.
   struct Ends {
-    std::int64_t steady_ps = 0, once_ps = 0;
+    std::int64_t steady_ps = 0, once_ps = 0, energy_ps = 0;
     std::int64_t bytes = 0;  // states
   };
   Ends ends();
-  /// Of all layers at least: Σ N, Σ (F + B'), Σ U, and the largest N.
+  /// Of all layers at least: Σ N, Σ (F + B'), Σ U, the largest N, and what they draw.
   struct Floors {
-    std::int64_t steady_ps = 0, total_ps = 0, update_ps = 0, widest_ps = 0;
+    std::int64_t steady_ps = 0, total_ps = 0, update_ps = 0, widest_ps = 0, energy_ps = 0;
   };
   /// Lower bound of plans whose layers take these sums (kinds_solver.h).
   [[nodiscard]] std::int64_t bound(const Floors& layers, const Ends& ends) const;

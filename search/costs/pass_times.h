@@ -27,8 +27,13 @@ struct PassTimes {
 inline std::int64_t steady_of(const costmodel::LayerCost& c) {
   return c.forward_ps + c.backward_ps + c.weight_ps;
 }
+/// Once a step, with what it draws where energy is minimised.
 inline std::int64_t sync_of(const costmodel::LayerCost& c) {
   return c.backward_sync_ps - c.backward_ps;
+}
+/// Without: of what ranks do side by side the longest counts, but the energy of all.
+inline std::int64_t sync_time_of(const costmodel::LayerCost& c) {
+  return c.last_backward_ps() - c.backward_ps;
 }
 
 }  // namespace orrery::search

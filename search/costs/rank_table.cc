@@ -18,9 +18,10 @@ std::int64_t unfilled_of(const LayerCost& c) {
 bool beats(const RankOption& one, const RankOption& other) {
   const LayerCost &a = *one.cost, &b = *other.cost;
   return a.forward_ps <= b.forward_ps && a.backward_ps <= b.backward_ps &&
-         a.backward_sync_ps <= b.backward_sync_ps && sync_of(a) <= sync_of(b) &&
-         a.weight_ps <= b.weight_ps && a.weight_sync_ps <= b.weight_sync_ps &&
-         unfilled_of(a) <= unfilled_of(b) && a.start_ps() <= b.start_ps() &&
+         a.backward_sync_ps <= b.backward_sync_ps && sync_time_of(a) <= sync_time_of(b) &&
+         a.energy_ps <= b.energy_ps && a.weight_ps <= b.weight_ps &&
+         a.weight_sync_ps <= b.weight_sync_ps && unfilled_of(a) <= unfilled_of(b) &&
+         a.start_ps() <= b.start_ps() &&
          a.update_ps - a.zero_gradient_ps <= b.update_ps - b.zero_gradient_ps &&
          a.weight.peak_bytes <= b.weight.peak_bytes &&
          a.weight.delta_bytes >= b.weight.delta_bytes && dominates(memory_of(a), memory_of(b));
@@ -30,8 +31,9 @@ bool beats(const RankOption& one, const RankOption& other) {
 
 void RankFloor::take(const LayerCost& c) {
   take(RankFloor{.cycle_ps = steady_of(c),
-                 .sync_ps = sync_of(c),
+                 .sync_ps = sync_time_of(c),
                  .update_ps = c.update_ps,
+                 .energy_ps = c.energy_ps,
                  .unfilled_ps = unfilled_of(c),
                  .cycle_and_unfilled_ps = steady_of(c) + unfilled_of(c),
                  .filled_ps = std::min({c.forward_ps, c.backward_ps, c.weight_ps}),
@@ -42,6 +44,7 @@ void RankFloor::take(const RankFloor& other) {
   cycle_ps = std::min(cycle_ps, other.cycle_ps);
   sync_ps = std::min(sync_ps, other.sync_ps);
   update_ps = std::min(update_ps, other.update_ps);
+  energy_ps = std::min(energy_ps, other.energy_ps);
   unfilled_ps = std::min(unfilled_ps, other.unfilled_ps);
   cycle_and_unfilled_ps = std::min(cycle_and_unfilled_ps, other.cycle_and_unfilled_ps);
   filled_ps = std::min(filled_ps, other.filled_ps);

@@ -22,7 +22,8 @@ struct RankOption {
 
 /// The least of some options.
 struct RankFloor {
-  std::int64_t cycle_ps = kForbidden, sync_ps = kForbidden, update_ps = kForbidden;
+  std::int64_t cycle_ps = kForbidden, sync_ps = kForbidden, update_ps = kForbidden,
+               energy_ps = kForbidden;  // in no sync
   // ZB-H1; unfilled: F + B - W, which per-micro-batch reductions in W may take far below 0, hence
   // its least sum with the cycle.
   std::int64_t unfilled_ps = kForbidden, cycle_and_unfilled_ps = kForbidden, filled_ps = kForbidden,

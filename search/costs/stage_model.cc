@@ -260,6 +260,7 @@ void StageModel::Least::take(const Least& other) {
   steady_ps = std::min(steady_ps, other.steady_ps);
   total_ps = std::min(total_ps, other.total_ps);
   passes_ps = std::min(passes_ps, other.passes_ps);
+  energy_ps = std::min(energy_ps, other.energy_ps);
 }
 
 StageModel::LayerKey StageModel::layer_key(const PlanProblem& problem, int kind, int first_rank) {
@@ -293,8 +294,8 @@ StageModel::Least StageModel::least_computing(const PlanProblem& problem, int ki
   const plan::LayerContext c = layer_context(problem, kind);
   for (const plan::LayerStrategy& s :
        glance_at(problem.devices, problem.micro_batches, kind).leaves) {
-    const costmodel::LayerCosts::Floor alone = costs_.block_floor(s, c, 0, 0);
-    least.take({alone.sum_ps(), alone.sum_ps(), alone.passes_ps});
+    const auto alone = costs_.block_floor(s, c, 0, 0);
+    least.take({alone.sum_ps(), alone.sum_ps(), alone.passes_ps, 0});
   }
   return least;
 }
@@ -308,14 +309,14 @@ StageModel::Least StageModel::cheapest_layer(const PlanProblem& problem, int kin
   const plan::LayerContext c = layer_context(problem, kind);
   const std::vector<plan::LayerStrategy>& leaves =
       layers_of(problem.devices, problem.micro_batches, kind).leaves;
+  const bool by_time = costs_.objective() == costmodel::Objective::kTime;  // else all may be least
   for (const auto& [alone_ps, leaf] : by_computation(problem, kind)) {
-    if (alone_ps >= least.total_ps && !c.split_backward) break;
-    const costmodel::LayerCosts::Floor floor =
-        costs_.block_floor(leaves[leaf], c, first_rank, problem.devices);
+    if (by_time && alone_ps >= least.total_ps && !c.split_backward) break;
+    const auto floor = costs_.block_floor(leaves[leaf], c, first_rank, problem.devices);
     least.passes_ps = std::min(least.passes_ps, floor.passes_ps);
-    if (floor.sum_ps() >= least.total_ps) continue;
+    if (by_time && floor.sum_ps() >= least.total_ps) continue;
     const costmodel::LayerCost& cost = costs_.block(leaves[leaf], c, first_rank, problem.devices);
-    least.take({steady_of(cost), steady_of(cost) + sync_of(cost)});
+    least.take({steady_of(cost), steady_of(cost) + sync_of(cost), kForbidden, cost.energy_ps});
   }
   return least;
 }
@@ -331,6 +332,7 @@ StageModel::Floors StageModel::floors(const PlanProblem& problem, bool computes)
     sum.total_ps += count * least.total_ps;
     sum.steady_ps += count * least.steady_ps;
     sum.passes_ps += count * least.passes_ps;
+    sum.energy_ps += count * least.energy_ps;
     layers.emplace_back(least.steady_ps, count);
   }
   std::ranges::sort(layers);
@@ -347,9 +349,9 @@ std::int64_t StageModel::layers_bound(const PlanProblem& problem, bool computes)
   const std::int64_t p = problem.stages, m = problem.micro_batches;
   const Floors f = floors(problem, computes);
   if (problem.schedule == plan::Schedule::kInterleaved || plan::is_v_shaped(problem.schedule))
-    return m * f.most_ps;
+    return m * f.most_ps + f.energy_ps;
   if (problem.schedule != plan::Schedule::kZeroBubbleH1) return f.total_ps + (m - 1) * f.most_ps;
-  const std::int64_t apart = (m - 1) * f.most_ps;
+  const std::int64_t apart = (m - 1) * f.most_ps + f.energy_ps;
   return m <= p ? apart : std::max(apart, apart - p * f.most_ps + 2 * f.passes_ps);
 }
 
@@ -360,7 +362,8 @@ std::int64_t StageModel::quick_bound(const PlanProblem& problem) {
                              &head = *vocabulary(problem, true).cost;
   const std::int64_t ends = steady_of(embedding) + steady_of(head);
   const std::int64_t slowest = std::max(ceil_div(f.steady_ps + ends, p), f.most_ps);
-  if (problem.schedule == plan::Schedule::kInterleaved) return m * slowest;
+  if (problem.schedule == plan::Schedule::kInterleaved)
+    return m * slowest + f.energy_ps + embedding.energy_ps + head.energy_ps;
   return f.total_ps + ends + sync_of(embedding) + sync_of(head) + embedding.once_ps() +
          (m - 1) * slowest;
 }

@@ -22,7 +22,7 @@
 /// some stage takes at least,
 ///
 ///     1F1B, GPipe  Σ (F + B') + (m - 1) most
-///     interleaved  m most
+///     interleaved  m most, and what all layers draw where energy is minimised
 ///     ZB-H1        max((m - 1) most, (m - 1 - p) most + 2 Σ (F + B)),
 ///                  N + F + B - W >= 2 (F + B),
 ///                  F + B at least as LayerCosts::block_floor() says
@@ -160,7 +160,8 @@ class StageModel {
   /// Of the cheapest layer of a kind: steady (with the weight gradients of ZB-H1), with
   /// synchronisation, at least forward and backward alone.
   struct Least {
-    std::int64_t steady_ps = kForbidden, total_ps = kForbidden, passes_ps = kForbidden;
+    std::int64_t steady_ps = kForbidden, total_ps = kForbidden, passes_ps = kForbidden,
+                 energy_ps = kForbidden;
     void take(const Least& other);
   };
   /// What a layer computes under a strategy, and that leaf of layers_of.
@@ -176,7 +177,7 @@ class StageModel {
   static constexpr int kNowhere = -1;  // first rank: by computation alone
   /// Sums over the layers, and `most`, of the header.
   struct Floors {
-    std::int64_t total_ps = 0, steady_ps = 0, passes_ps = 0, most_ps = 0;
+    std::int64_t total_ps = 0, steady_ps = 0, passes_ps = 0, most_ps = 0, energy_ps = 0;
   };
   Floors floors(const PlanProblem& problem, bool computes = false);
   Vocabulary vocabulary(const PlanProblem& problem, bool head);

@@ -63,7 +63,7 @@ int order_changes_of(const std::vector<Candidate>& candidates) {
     for (std::size_t j = i + 1; j < candidates.size(); ++j) {
       const Candidate &a = candidates[i], &b = candidates[j];
       const auto form = a.closed_form_ps <=> b.closed_form_ps,
-                 simulated = a.report.step_time_ps <=> b.report.step_time_ps;
+                 simulated = a.simulated_ps() <=> b.simulated_ps();
       if ((form < 0 && simulated > 0) || (form > 0 && simulated < 0)) ++changes;
     }
   }
@@ -112,11 +112,15 @@ bool looks_ahead(const plan::Plan& plan, const costmodel::CostModel& cost) {
 
 base::Result<Finalist> finalist_of(costmodel::LayerCosts& costs, plan::Plan plan) {
   TRY(const costmodel::PlanCost priced, costmodel::plan_cost(costs, plan));
-  return Finalist{std::move(plan), priced.step_ps, priced.pass_by_pass_ps, priced.stage_peak_bytes};
+  return Finalist{std::move(plan), priced.step_ps, priced.pass_by_pass_ps, priced.stage_peak_bytes,
+                  priced.energy_ps};
 }
 
-Contest::Contest(const costmodel::CostModel& cost, std::int64_t known_ps)
-    : cost_(cost), known_ps_(known_ps), error_ppm_(first_error_ppm(cost)) {}
+Contest::Contest(const costmodel::CostModel& cost, const KnownPlan& known)
+    : cost_(cost),
+      known_ps_(known.step_ps),
+      only_better_(known.only_better),
+      error_ppm_(first_error_ppm(cost)) {}
 
 bool Contest::may_win(std::int64_t expected_ps) const {
   return expected_ps - expected_ps / kMillion * error_ppm_ < best_ps();
@@ -131,7 +135,8 @@ bool Contest::may_win(const Finalist& finalist) const {
   const auto known = std::ranges::find(excess_, frame_of(finalist.plan), &Excess::frame);
   std::int64_t error_ppm = error_ppm_;
   if (known != excess_.end()) error_ppm = std::min(error_ppm, known->ppm + kFrameErrorPpm);
-  return finalist.expected_ps - finalist.expected_ps / kMillion * error_ppm < best_ps();
+  const std::int64_t time_ps = finalist.expected_ps - finalist.energy_ps;
+  return finalist.expected_ps - time_ps / kMillion * error_ppm < best_ps();
 }
 
 std::int64_t Contest::best_known_ps(const Finalist& finalist) const {
@@ -142,8 +147,9 @@ std::int64_t Contest::best_known_ps(const Finalist& finalist) const {
 void Contest::learn(const Finalist& finalist, std::int64_t least_ps, bool bound) {
   const auto seen = std::ranges::find(seen_, finalist.plan, &Seen::plan);
   if (seen != seen_.end() && !bound) seen->step_ps = least_ps;
+  const std::int64_t time_ps = least_ps - finalist.energy_ps;
   const std::int64_t ppm =
-      std::max<std::int64_t>(0, (finalist.expected_ps - least_ps) / (least_ps / kMillion + 1));
+      std::max<std::int64_t>(0, (finalist.expected_ps - least_ps) / (time_ps / kMillion + 1));
   if (!bound) error_ppm_ = std::max(error_ppm_, ppm * 3 / 2);
   const Excess now{frame_of(finalist.plan), ppm, bound};
   const auto known = std::ranges::find(excess_, now.frame, &Excess::frame);
@@ -170,22 +176,26 @@ base::Result<void> Contest::simulate(const Finalist& finalist, bool in_full) {
   ticks_ += shorter ? ticks_of(program) / finalist.plan.micro_batches * run : ticks_of(program);
   if (in_full || shorter) {
     TRY(sim::SimReport report, report_of(cost_, finalist.plan, program));
-    learn(finalist, report.step_time_ps, false);
-    if (keep(finalist, report.step_time_ps)) report_ = std::move(report);
+    const std::int64_t cost_ps = report.step_time_ps + finalist.energy_ps;
+    learn(finalist, cost_ps, false);
+    if (keep(finalist, cost_ps)) report_ = std::move(report);
     return {};
   }
-  const std::int64_t cutoff = fastest_ps_ == kNever && looks_.empty() ? kNever : best_ps();
-  TRY(const std::optional<std::int64_t> step_ps, sim::simulated_step_ps(program, cost_, cutoff));
-  learn(finalist, step_ps.value_or(cutoff), !step_ps);
-  if (step_ps) keep(finalist, *step_ps);
+  const std::int64_t cutoff = needs_no_other() || !looks_.empty() ? best_ps() : kNever;
+  const std::int64_t time_cutoff = std::max<std::int64_t>(cutoff - finalist.energy_ps, 0);
+  TRY(const std::optional<std::int64_t> step_ps,
+      sim::simulated_step_ps(program, cost_, time_cutoff));
+  const std::int64_t cost_ps = step_ps ? *step_ps + finalist.energy_ps : cutoff;
+  learn(finalist, cost_ps, !step_ps);
+  if (step_ps) keep(finalist, cost_ps);
   return {};
 }
 
 base::Result<void> Contest::look_ahead(const Finalist& finalist) {
   TRY(const plan::Program program, plan::lower(few_micro_batches(finalist.plan), cost_.model()));
   ticks_ += ticks_of(program);
-  TRY(const std::int64_t step_ps,
-      sim::extrapolated_step_ps(program, cost_, finalist.plan.micro_batches));
+  TRY(std::int64_t step_ps, sim::extrapolated_step_ps(program, cost_, finalist.plan.micro_batches));
+  step_ps += finalist.energy_ps;
   learn(finalist, step_ps, false);
   looks_.push_back({finalist, step_ps});
   looked_ps_ = std::min(looked_ps_, step_ps + step_ps / kMillion * kLookErrorPpm);
@@ -212,7 +222,7 @@ base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
   in_full = true;
   for (const Look& look : looks_) {
     const std::int64_t least_ps = look.step_ps - look.step_ps / kMillion * kLookErrorPpm;
-    if (fastest_ps_ < kNever && (least_ps >= best_ps() || ticks_ > kContestTicks)) break;
+    if (needs_no_other() && (least_ps >= best_ps() || ticks_ > kContestTicks)) break;
     TRY_VOID(simulate(look.finalist, in_full));
     in_full = false;
   }
@@ -254,12 +264,12 @@ base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,
   Evaluated all;
   for (std::size_t i = 0; i < finalists.size(); ++i) {
     TRY(sim::SimReport report, std::move(*reports[i]));
-    all.candidates.push_back({finalists[i].plan, finalists[i].closed_form_ps, std::move(report)});
+    all.candidates.push_back({finalists[i].plan, finalists[i].closed_form_ps, std::move(report),
+                              finalists[i].energy_ps});
   }
   all.order_changes = order_changes_of(all.candidates);
   std::ranges::stable_sort(all.candidates, [](const Candidate& a, const Candidate& b) {
-    if (a.report.step_time_ps != b.report.step_time_ps)
-      return a.report.step_time_ps < b.report.step_time_ps;
+    if (a.simulated_ps() != b.simulated_ps()) return a.simulated_ps() < b.simulated_ps();
     return a.closed_form_ps < b.closed_form_ps;
   });
   return all;

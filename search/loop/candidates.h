@@ -23,6 +23,9 @@
 /// (sim::extrapolated_step_ps): what that says, less kLookErrorPpm, must be below the fastest too,
 /// and the most promising comes first. Measured of 48 plans near answers: 0.03 %.
 ///
+/// Where energy is minimised all three are the step's time and its energy_ps
+/// (costmodel/closed_form/layer_energy.h): simulated is the time alone.
+///
 /// Of a step of millions of operations two shorter ones say the rest (sim::extrapolated_report).
 #include <algorithm>
 #include <cstdint>
@@ -48,6 +51,7 @@ struct Finalist {
   std::int64_t closed_form_ps = 0;
   std::int64_t expected_ps = 0;
   std::vector<std::int64_t> stage_peak_bytes;
+  std::int64_t energy_ps = 0;  // in both costs; 0 where time is minimised
 };
 
 /// By the closed forms. Errors: those of plan_cost().
@@ -56,8 +60,8 @@ base::Result<Finalist> finalist_of(costmodel::LayerCosts& costs, plan::Plan plan
 /// What is known of the plans of one search, by simulating the time of some.
 class Contest {
  public:
-  /// Plans slower than `known_ps` need not win.
-  explicit Contest(const costmodel::CostModel& cost, std::int64_t known_ps);
+  /// Plans slower than the known one need not win.
+  Contest(const costmodel::CostModel& cost, const KnownPlan& known);
 
   /// Simulates few micro-batches of the plan, or all where they do not say how long it takes.
   base::Result<void> look(const Finalist& finalist, bool in_full);
@@ -68,10 +72,13 @@ class Contest {
 
   /// Whether a plan of this expected time may be faster than all that were simulated.
   [[nodiscard]] bool may_win(std::int64_t expected_ps) const;
+  [[nodiscard]] bool may_win(const Finalist& finalist) const;
   /// What the simulator said of the plan, by few micro-batches where they say it, else its expected
   /// time.
   [[nodiscard]] std::int64_t best_known_ps(const Finalist& finalist) const;
-  /// @pre enter_all() of some plans.
+  /// Whether some plan was simulated: else none might have won.
+  [[nodiscard]] bool has_fastest() const { return fastest_ps_ < kNever; }
+  /// @pre has_fastest()
   [[nodiscard]] const Finalist& fastest() const { return fastest_; }
   /// Of the fastest plan, where it was simulated in full.
   [[nodiscard]] const std::optional<sim::SimReport>& report() const { return report_; }
@@ -99,13 +106,14 @@ class Contest {
     std::int64_t step_ps = 0;
   };
   static Frame frame_of(const plan::Plan& plan);
-  [[nodiscard]] bool may_win(const Finalist& finalist) const;
   base::Result<void> simulate(const Finalist& finalist, bool in_full);
   base::Result<void> look_ahead(const Finalist& finalist);
   /// True: it is the fastest.
   bool keep(const Finalist& finalist, std::int64_t step_ps);
   /// @pre the simulated time is `least_ps`, or at least that.
   void learn(const Finalist& finalist, std::int64_t least_ps, bool bound);
+  /// Whether a plan that does not win is of no use.
+  [[nodiscard]] bool needs_no_other() const { return has_fastest() || only_better_; }
   /// What a plan must beat.
   [[nodiscard]] std::int64_t best_ps() const {
     return std::min({fastest_ps_, looked_ps_, known_ps_});
@@ -121,12 +129,13 @@ class Contest {
   static constexpr auto kNever = std::numeric_limits<std::int64_t>::max();
   // looked: the least of looks_, at most
   std::int64_t known_ps_, fastest_ps_ = kNever, looked_ps_ = kNever;
+  bool only_better_;
   std::int64_t error_ppm_;
   std::int64_t ticks_ = 0;
 };
 
 /// The simulated time of a step; of one of very many operations what few micro-batches say, or the
-/// expected time. Errors: those of simulate().
+/// expected time. @pre time is minimised. Errors: those of simulate().
 base::Result<std::int64_t> about_step_ps(const costmodel::CostModel& cost,
                                          const Finalist& finalist);
 

@@ -67,11 +67,11 @@ void order_answer(PlanAnswer& answer, int top) {
   for (std::size_t i = 0; i < c.size(); ++i) {
     for (std::size_t j = i + 1; j < c.size(); ++j) {
       const bool dearer = c[i].closed_form_ps < c[j].closed_form_ps;
-      if (dearer && c[i].report.step_time_ps > c[j].report.step_time_ps) ++answer.order_changes;
+      if (dearer && c[i].simulated_ps() > c[j].simulated_ps()) ++answer.order_changes;
     }
   }
   const Candidate cheapest = c.empty() ? Candidate{} : c.front();
-  std::ranges::stable_sort(c, {}, [](const Candidate& x) { return x.report.step_time_ps; });
+  std::ranges::stable_sort(c, {}, &Candidate::simulated_ps);
   if (c.size() > as_index(top)) {
     c.resize(as_index(top));
     if (std::ranges::find(c, cheapest.plan, &Candidate::plan) == c.end()) c.push_back(cheapest);

@@ -224,7 +224,8 @@ class Partitions {
     }
     fastest_ps_ = std::min(fastest_ps_, forms.pass_by_pass_ps);
     if (known_.may_win(forms.pass_by_pass_ps))
-      best = {std::move(plan), forms.closed_form_ps, forms.pass_by_pass_ps, std::move(peaks)};
+      best = {std::move(plan), forms.closed_form_ps, forms.pass_by_pass_ps, std::move(peaks),
+              forms.energy_ps};
   }
 
   StageModel& stages_;

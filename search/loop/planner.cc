@@ -5,6 +5,7 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
+#include "costmodel/energy/power.h"
 #include "costmodel/memory_limit.h"
 #include "search/loop/best_first.h"
 #include "search/loop/families.h"
@@ -63,6 +64,10 @@ base::Result<costmodel::MemoryLimit> memory_of(const costmodel::CostModel& cost,
     sink.add(base::make_error(ErrorCode::kOutOfRange,
                               "a step takes {:.0f} days and more on these devices", s / 86'400)
                  .with_hint("fewer tokens (--sequence-length, --global-batch) or more devices"));
+  if (r.objective == costmodel::Objective::kEnergy) {
+    if (const auto power = costmodel::MachinePower::of(cost.topology()); !power)
+      sink.add(power.error());
+  }
   costmodel::MemoryLimit memory(cost, r.memory_bytes);
   if (memory.least() <= 0)
     fault(ErrorCode::kOutOfRange, fmt::format("{} bytes of device memory", memory.least()));
@@ -89,12 +94,13 @@ std::vector<Finalist> best_of_shapes(const Finalist& fastest, std::vector<Finali
 }
 
 /// The best by closed form, the best as expected and whatever may beat them, uniform plans too;
-/// with runners-up. @pre some finalist.
+/// with runners-up. Nothing, where only better ones than a known plan count. @pre some finalist.
 base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
                                  const std::vector<Finalist>& finalists, PlanAnswer& answer) {
   const costmodel::CostModel& cost = stages.costs().cost();
-  Contest contest(cost, request.known.step_ps);
-  TRY_VOID(contest.look(*std::ranges::min_element(finalists, {}, &Finalist::expected_ps), true));
+  Contest contest(cost, request.known);
+  const Finalist& first = *std::ranges::min_element(finalists, {}, &Finalist::expected_ps);
+  if (!request.known.only_better || contest.may_win(first)) TRY_VOID(contest.look(first, true));
   std::vector<Finalist> all = uniform_plans(stages, request, contest);
   all.insert(all.begin(), finalists.begin(), finalists.end());
   if (allows_partitions(request.space)) {
@@ -104,12 +110,14 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
     answer.certificate.partition_bound_ps = partitioned.bound_ps;
   }
   TRY_VOID(contest.enter_all(all));
+  if (!contest.has_fastest()) return {};
   for (Finalist& f : all) f.expected_ps = contest.best_known_ps(f);
   std::vector<Finalist> shapes = best_of_shapes(contest.fastest(), std::move(all));
   const auto top = std::min(as_index(request.top), shapes.size());
   const auto rest = shapes.begin() + static_cast<std::ptrdiff_t>(top);
   for (auto f = rest; f != shapes.end() && answer.runners_up.size() < as_index(kRunnersUp); ++f)
-    answer.runners_up.push_back({std::move(f->plan), f->closed_form_ps, f->expected_ps});
+    answer.runners_up.push_back(
+        {std::move(f->plan), f->closed_form_ps, f->expected_ps, f->energy_ps});
   std::ranges::stable_sort(answer.runners_up, {}, &RunnerUp::expected_ps);
   shapes.erase(rest, shapes.end());
   TRY(Evaluated evaluated, evaluate(cost, shapes, request.threads, contest.report()));
@@ -123,7 +131,7 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
 void take_uniform_plans(StageModel& stages, const PlanRequest& request, LoopResult& loops) {
   const Space& s = request.space;
   if (s.gpipe || s.one_f_one_b || s.interleaved || !loops.finalists.empty()) return;
-  const Contest contest(stages.costs().cost(), request.known.step_ps);
+  const Contest contest(stages.costs().cost(), request.known);
   loops.finalists = uniform_plans(stages, request, contest);
   std::ranges::stable_sort(loops.finalists, {}, &Finalist::expected_ps);
   if (loops.finalists.size() > as_index(request.top)) loops.finalists.resize(as_index(request.top));
@@ -149,7 +157,7 @@ base::Result<PlanAnswer> find_in_order(const costmodel::CostModel& cost,
                                        const PlanRequest& request) {
   TRY(const costmodel::MemoryLimit limit, memory_of(cost, request));
   const costmodel::MemoryLimit budget = limit.usable(cost);
-  costmodel::LayerCosts costs(cost);
+  costmodel::LayerCosts costs(cost, request.objective);
   // Runners-up are found even where only the answer is simulated in full.
   PlanRequest searched = request;
   searched.top = std::max(request.top, kRunnersUp + 1);
@@ -162,6 +170,7 @@ base::Result<PlanAnswer> find_in_order(const costmodel::CostModel& cost,
   answer.problems = loops.problems;
   answer.certificate.memory_limit_bytes = limit.same() ? limit.least() : 0;
   answer.certificate.cost_model_fingerprint = cost.fingerprint();
+  answer.certificate.objective = request.objective;
   answer.certificate.multiplier_bound_ps = loops.multiplier_bound_ps;
   if (request.multipliers && (loops.finalists.empty() || loops.bound_ps > 0)) {
     answer.certificate.proofs = {

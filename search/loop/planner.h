@@ -26,6 +26,7 @@ struct Progress {
 struct KnownPlan {
   std::int64_t closed_form_ps = std::numeric_limits<std::int64_t>::max() / 4;
   std::int64_t step_ps = std::numeric_limits<std::int64_t>::max() / 4;  // simulated
+  bool only_better = false;  // plans that are expected to be worse are no candidates either
   [[nodiscard]] bool some() const { return step_ps < KnownPlan{}.step_ps; }
 };
 
@@ -39,6 +40,9 @@ struct PlanRequest {
   std::uint64_t max_states =
       0;  // effort limit in dynamic-program states; 0: none. Reached: status kBudget with its gap
   Space space;
+  // With energy all costs are (search and certificate; a plan's report says its time) the step's
+  // energy as time (costmodel/closed_form/layer_energy.h).
+  costmodel::Objective objective = costmodel::Objective::kTime;
   bool relax = true;        // infeasible: look for relaxations
   bool multipliers = true;  // the certificate states its multipliers
   bool orders = true;  // of a mixed cluster: every order of its devices, else as ranks count them
@@ -50,13 +54,16 @@ struct Candidate {
   plan::Plan plan;
   std::int64_t closed_form_ps = 0;
   sim::SimReport report;
+  std::int64_t energy_ps = 0;  // 0 where time is minimised
+  /// What is minimised.
+  [[nodiscard]] std::int64_t simulated_ps() const { return report.step_time_ps + energy_ps; }
 };
 
 /// The best known plan of another shape than the answer's, with its expected time
 /// (costmodel/closed_form/step_times.h), or what the simulator said of it.
 struct RunnerUp {
   plan::Plan plan;
-  std::int64_t closed_form_ps = 0, expected_ps = 0;
+  std::int64_t closed_form_ps = 0, expected_ps = 0, energy_ps = 0;
 };
 
 /// A way out of infeasibility, smallest change first.

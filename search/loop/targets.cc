@@ -221,15 +221,14 @@ Space space_of(const Target& t, const model::ModelSpec& model, Space space, cons
   return space;
 }
 
-/// What other strategies must beat. Closed forms are not the last word: a little above the best one
-/// a plan may still be faster in simulation.
-KnownPlan known_of(const PlanAnswer& answer) {
+/// What other strategies must beat, beside what is known. Closed forms are not the last word: a
+/// little above the best one a plan may still be faster in simulation.
+KnownPlan known_of(const PlanAnswer& answer, KnownPlan known) {
   constexpr std::int64_t kMargin = 33;  // 3 %
-  KnownPlan known;
   for (const Candidate& c : answer.candidates) {
     known.closed_form_ps =
         std::min(known.closed_form_ps, c.closed_form_ps + c.closed_form_ps / kMargin);
-    known.step_ps = std::min(known.step_ps, c.report.step_time_ps);
+    known.step_ps = std::min(known.step_ps, c.simulated_ps());
   }
   return known;
 }
@@ -271,7 +270,7 @@ base::Result<PlanAnswer> find_plan_for(const Target& target, const costmodel::Co
       }
     }
     merge_answer(std::move(part), answer);
-    one.known = known_of(answer);
+    one.known = known_of(answer, request.known);
   }
   if (answer.status == Status::kInfeasible && smallest != nullptr) {
     answer.shortfall_bytes = least;

@@ -168,7 +168,7 @@ class Grid {
     std::int64_t stash_bytes = kForbidden, backward_bytes = kForbidden;
     // between a forward, or a backward, and the pass behind it
     std::int64_t after_forward_ps = kForbidden, after_backward_ps = kForbidden;
-    std::int64_t embedding_ps = 0, head_ps = 0;
+    std::int64_t embedding_ps = 0, head_ps = 0, energy_ps = 0;
     std::int64_t embedding_bytes = 0, head_bytes = 0, loss_bytes = 0;
     std::int64_t first_limit_bytes = kForbidden, last_limit_bytes = kForbidden;
   };
@@ -201,15 +201,17 @@ class Grid {
               .after_backward_ps = 0};
     for (int kind = 0; kind < cost_.model().kinds(); ++kind) {
       context_.kind = kind;
-      std::int64_t steady = kForbidden, persistent = kForbidden;
+      std::int64_t steady = kForbidden, persistent = kForbidden, energy = kForbidden;
       for (const int rank : places_) {
         const costmodel::LayerCost& c = costs_.block(own(s, kind), context_, rank, devices);
         steady = std::min(steady, steady_of(c));
         persistent = std::min(persistent, c.persistent_bytes);
+        energy = std::min(energy, c.energy_ps);
         take(c, sum);
       }
       sum.kind_ps[as_index(kind)] = steady;
       sum.kind_bytes.push_back(persistent);
+      sum.energy_ps += stages_.layers_of_kind(kind) * energy;
     }
     context_.kind = 0;
     const LayerStrategy v = vocabulary(s);
@@ -219,6 +221,7 @@ class Grid {
     sum.embedding_ps = steady_of(embedding);
     sum.embedding_bytes = embedding.persistent_bytes;
     sum.head_ps = steady_of(head);
+    sum.energy_ps += embedding.energy_ps + head.energy_ps;
     sum.head_bytes = head.persistent_bytes;
     sum.loss_bytes = head.forward.peak_bytes;
     const costmodel::MemoryLimit& memory = stages_.memory();
@@ -278,7 +281,7 @@ class Grid {
           (load.rank == 0 ? l.embedding_ps : 0) + (load.rank == head ? l.head_ps : 0);
       slowest = std::max(slowest, m * (sum_of(load, l.kind_ps) + ends) + load.rank * chunk);
     }
-    return slowest + once;
+    return slowest + once + l.energy_ps;
   }
   static std::int64_t sum_of(const Load& load, const std::vector<std::int64_t>& of_kind) {
     std::int64_t sum = 0;
@@ -330,8 +333,8 @@ class Grid {
     }
     if (!valid()) return;
     best_ps_ = std::min(best_ps_, forms.pass_by_pass_ps);
-    found_.push_back(
-        {std::move(plan), forms.closed_form_ps, forms.pass_by_pass_ps, std::move(peaks)});
+    found_.push_back({std::move(plan), forms.closed_form_ps, forms.pass_by_pass_ps,
+                      std::move(peaks), forms.energy_ps});
   }
 
   StageModel& stages_;

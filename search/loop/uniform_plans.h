@@ -19,7 +19,8 @@
 ///
 ///     m (Σ_k n_rk N_k + embedding where r = 0 + head where r = p - 1) + r c
 ///
-/// what the rank computes, and the way to it and back. In a V the first rank has the head as well,
+/// what the rank computes, and the way to it and back (and all that layers draw, where energy is
+/// minimised). In a V the first rank has the head as well,
 /// and the way counts nothing. Of what has been found the best by expected time cuts off all that
 /// is far behind it.
 #include <cstdint>

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "costmodel/closed_form/closed_form.h"
 #include "search/proof/multipliers.h"
 #include "search/space/space.h"
 
@@ -32,6 +33,7 @@ struct SpaceProof {
 /// for those of a plan), exactly there. What is called optimal equals the enumeration of every plan
 /// of tiny problems at 561 memory limits (tests/oracle/search/whole_plan_test.cc).
 struct Certificate {
+  costmodel::Objective objective = costmodel::Objective::kTime;  // what costs are of
   std::int64_t cost_ps = 0;   // closed-form cost of the best plan
   std::int64_t bound_ps = 0;  // lower bound over the whole space
   double gap = 0;             // (cost - bound) / cost; 0 when optimal

@@ -7,6 +7,8 @@
 #include "base/numbers.h"
 #include "base/units.h"
 #include "costmodel/closed_form/closed_form.h"
+#include "costmodel/closed_form/layer_costs.h"
+#include "costmodel/energy/power.h"
 #include "costmodel/memory_limit.h"
 #include "plan/check/check.h"
 #include "plan/lowering/lower.h"
@@ -114,7 +116,7 @@ base::Result<void> check_multipliers(const costmodel::CostModel& cost, const pla
   std::optional<std::int64_t> partitions_ps;
   for (const SpaceProof& proof : claim.proofs) {
     TRY(const costmodel::CostModel there, cost.in_order(proof.device_order));
-    costmodel::LayerCosts costs(there);
+    costmodel::LayerCosts costs(there, claim.objective);
     const SpaceBound one = space_bound(costs, proof, plan, limit);
     if (const auto ps = partition_bound_ps(there, proof.space, plan.global_batch))
       partitions_ps = std::min(partitions_ps.value_or(*ps), *ps);
@@ -208,7 +210,10 @@ base::Result<CheckReport> check_plan(const costmodel::CostModel& any_order, cons
   TRY(const costmodel::CostModel cost, any_order.in_order(plan.device_order));
   const costmodel::MemoryLimit limit(cost, claim.memory_limit_bytes);
   TRY(const plan::Program program, plan::lower(plan, cost.model()));
-  TRY(const costmodel::PlanCost priced, costmodel::plan_cost(cost, plan));
+  if (claim.objective == costmodel::Objective::kEnergy)
+    TRY_VOID(costmodel::MachinePower::of(cost.topology()));
+  costmodel::LayerCosts costs(cost, claim.objective);
+  TRY(const costmodel::PlanCost priced, costmodel::plan_cost(costs, plan));
   CheckReport report;
   report.cost_ps = priced.step_ps;
   for (const plan::Fault& fault : plan::check(program))

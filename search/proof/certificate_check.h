@@ -69,9 +69,11 @@ struct PlanClaim {
   std::optional<double> gap = {}, multiplier_gap = {};
   std::optional<std::int64_t> partition_bound_ps = {};
   std::vector<SpaceProof> proofs = {};
+  costmodel::Objective objective = costmodel::Objective::kTime;
 };
 /// In the plan's order of devices, whatever the ranks of `cost` count. Errors: those of
-/// plan::lower, costmodel::plan_cost and topologies::in_device_order.
+/// plan::lower, costmodel::plan_cost and topologies::in_device_order; of energy, those of
+/// costmodel::MachinePower::of.
 base::Result<CheckReport> check_plan(const costmodel::CostModel& cost, const plan::Plan& plan,
                                      const PlanClaim& claim);
 

@@ -13,6 +13,7 @@ namespace {
 using base::Json;
 
 constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
+constexpr const char* kEnergy = "energy";
 
 struct Flag {
   std::string_view name;
@@ -171,6 +172,7 @@ Json to_json(const Certificate& c) {
             {"multiplier_gap", c.multiplier_gap},
             {"stage_peak_bytes", c.stage_peak_bytes},
             {"cost_model_fingerprint", c.cost_model_fingerprint}};
+  if (c.objective == costmodel::Objective::kEnergy) json["minimises"] = kEnergy;
   if (c.partition_bound_ps) json["partition_bound_ps"] = *c.partition_bound_ps;
   if (c.memory_limit_bytes > 0) json["memory_limit_bytes"] = c.memory_limit_bytes;
   json["proofs"] = Json::array();
@@ -195,6 +197,8 @@ PlanClaim read_certificate(const base::Node& root, base::ErrorSink& sink) {
   claim.multiplier_bound_ps =
       r.optional_int("multiplier_bound_ps", {0, kBeyondAnyCost}).value_or(0);
   claim.partition_bound_ps = r.optional_int("partition_bound_ps", {0, kBeyondAnyCost});
+  if (r.optional_string("minimises").value_or("") == kEnergy)
+    claim.objective = costmodel::Objective::kEnergy;
   claim.gap = r.optional_double("gap");
   claim.multiplier_gap = r.optional_double("multiplier_gap");
   for (const base::Node& node : r.optional_list("proofs").value_or(std::vector<base::Node>{})) {
@@ -219,7 +223,8 @@ PlanClaim claim_of(const Certificate& c) {
           .gap = c.gap,
           .multiplier_gap = c.multiplier_gap,
           .partition_bound_ps = c.partition_bound_ps,
-          .proofs = c.proofs};
+          .proofs = c.proofs,
+          .objective = c.objective};
 }
 
 }  // namespace orrery::search

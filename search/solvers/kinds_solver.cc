@@ -26,7 +26,8 @@ class Choices {
     sums_.resize(model.options().size());
     for (std::size_t g = sums_.size(); g-- > 0;) {
       for (const KindOption& o : model.options()[g]) {
-        sums_[g].push_back({{o.least_steady_ps, o.least_total_ps, o.least_update_ps, o.widest_ps},
+        sums_[g].push_back({{o.least_steady_ps, o.least_total_ps, o.least_update_ps, o.widest_ps,
+                             o.least_energy_ps},
                             o.state_bytes + flight_ * o.stash_bytes});
       }
       const auto least = [&](auto field) {
@@ -34,7 +35,8 @@ class Choices {
       };
       rest_[g] = rest_[g + 1] + Sum{{least([](const Sum& s) { return s.times.steady_ps; }),
                                      least([](const Sum& s) { return s.times.total_ps; }),
-                                     least([](const Sum& s) { return s.times.update_ps; })},
+                                     least([](const Sum& s) { return s.times.update_ps; }), 0,
+                                     least([](const Sum& s) { return s.times.energy_ps; })},
                                     least(&Sum::bytes)};
     }
   }
@@ -75,7 +77,8 @@ class Choices {
     std::int64_t bytes = 0;
     Sum operator+(const Sum& o) const {
       return {{times.steady_ps + o.times.steady_ps, times.total_ps + o.times.total_ps,
-               times.update_ps + o.times.update_ps, std::max(times.widest_ps, o.times.widest_ps)},
+               times.update_ps + o.times.update_ps, std::max(times.widest_ps, o.times.widest_ps),
+               times.energy_ps + o.times.energy_ps},
               bytes + o.bytes};
     }
   };

@@ -108,7 +108,8 @@ std::int64_t RankSolver::bound_of(const PlanProblem& problem, const RankFrame& f
   const std::int64_t filling =
       std::max(p - 1, elsewhere > 0 ? ceil_div(elsewhere, v) : 0) * f.cycle_ps +
       steady_of(embedding);
-  return m * (steady + held) + filling + once + (most + p - 1) * f.sync_ps + sync_of(embedding);
+  return m * (steady + held) + filling + once + (most + p - 1) * f.sync_ps + sync_of(embedding) +
+         layers * f.energy_ps + head.energy_ps;
 }
 
 RankSolver::Family& RankSolver::family(const PlanProblem& problem) {
@@ -203,7 +204,8 @@ RankChoice RankSolver::choice(const RankPlace& place, const RankOption& option, 
   PassTimes pass, all;  // through the rank's first stage, through the rank
   pass.add(c, layers / v);
   all.add(c, layers);
-  std::int64_t tail = (layers - layers / v) * sync_of(c);
+  std::int64_t tail = (layers - layers / v) * sync_time_of(c),
+               energy = (layers - layers / v) * c.energy_ps;  // beside that of the first stage
   if (first) {
     all.add(*e.embedding);
     pass.add(*e.embedding);
@@ -217,7 +219,8 @@ RankChoice RankSolver::choice(const RankPlace& place, const RankOption& option, 
     pass.add(*e.head);
     if (e.out != nullptr) pass.add(*e.out);
   } else if (last) {
-    tail += sync_of(*e.head);
+    tail += sync_time_of(*e.head);
+    energy += e.head->energy_ps;
   }
   const auto r = as_index(place.rank);
   const std::int64_t wait = first ? 0 : place.transfers.activation_ps[r],
@@ -227,7 +230,7 @@ RankChoice RankSolver::choice(const RankPlace& place, const RankOption& option, 
                     .zero_ps = all.start_ps,
                     .update_ps = all.update_ps,
                     .forward_ps = wait + pass.forward_ps,
-                    .backward_ps = pass.backward_sync_ps + gradient,
+                    .backward_ps = pass.backward_sync_ps + energy + gradient,
                     .cycle_ps = place.cycle_ps() + layers * steady_of(c),
                     .tail_ps = tail,
                     .filled_ps = 0};

@@ -159,14 +159,14 @@ std::string watts_text(double watts) {
   return fmt::format("{} {}", base::grouped(kilo ? watts / 1000 : watts), kilo ? "kW" : "W");
 }
 
+}  // namespace
+
 std::string joules_text(double joules) {
   constexpr double kMega = 1e6;
   return joules >= 10 * kMega ? fmt::format("{} MJ ({:.3g} MWh)", base::grouped(joules / kMega),
                                             joules / kJoulesPerMwh)
                               : fmt::format("{} J", base::grouped(joules));
 }
-
-}  // namespace
 
 double StepEnergy::total() const {
   return std::accumulate(devices.begin(), devices.end(), idle + hosts + fabric);

@@ -84,5 +84,7 @@ StepEnergy step_energy(const std::vector<std::vector<PowerPiece>>& pieces,
 base::Json to_json(const StepEnergy& energy);
 /// The lines a person reads.
 std::string to_text(const StepEnergy& energy);
+/// "12,345 J", "120 MJ (0.033 MWh)".
+std::string joules_text(double joules);
 
 }  // namespace orrery::sim

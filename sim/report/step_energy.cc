@@ -12,17 +12,14 @@ using topologies::Topology;
 
 namespace {
 
-bool leaves_host(const plan::Program& program, const plan::Op& op, int rank,
+bool leaves_host(const plan::Op& op, int rank, const plan::Program& program,
                  const Topology& topology) {
   if (op.kind == plan::OpKind::kCopy) return false;
-  const auto away = [&](int peer) { return !topology.same_host(as_u32(rank), as_u32(peer)); };
-  if (op.kind == plan::OpKind::kExchange) {
-    return std::ranges::any_of(op.legs,
-                               [&](const plan::Leg& leg) { return away(rank + leg.peer_offset); });
-  }
-  const plan::Group& group = program.groups[op.group];
-  const int first = group.base(rank), last = group.member(first, group.size - 1);
-  return away(first) || away(last);
+  if (op.kind == plan::OpKind::kCollective)
+    return costmodel::leaves_host(topology, rank, program.groups[op.group]);
+  return std::ranges::any_of(op.legs, [&](const plan::Leg& leg) {
+    return costmodel::leaves_host(topology, rank, rank + leg.peer_offset);
+  });
 }
 
 /// [op of the class]. What a template's operation draws is found once.
@@ -41,7 +38,7 @@ std::vector<Draw> draws_of(const plan::Program& program, const costmodel::CostMo
           device, shape, op.phase, real(cost.segment_ps(shape, op.phase, kinds)) / 1e12);
     } else {
       of_template[i] =
-          costmodel::communication_draw(leaves_host(program, op, rank, cost.topology()));
+          costmodel::communication_draw(leaves_host(op, rank, program, cost.topology()));
     }
   }
   std::vector<Draw> draws;

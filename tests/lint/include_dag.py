@@ -48,9 +48,9 @@ SUB_ROOMS = {
         "collectives": set(),
         "profiles": set(),
         ".": {"compute", "collectives", "profiles"},
-        "closed_form": {"."},
-        "uncertainty": {"compute", "closed_form", "."},
         "energy": {"compute"},
+        "closed_form": {"energy", "."},
+        "uncertainty": {"compute", "closed_form", "."},
     },
     "sim": {
         "kernel": set(),

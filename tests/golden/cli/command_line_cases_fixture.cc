@@ -251,6 +251,27 @@ std::vector<Case> simulations() {
   };
 }
 
+std::vector<Case> objectives() {
+  return {
+      {"plan_minimise_energy",
+       "plan --model llama-2-7b --cluster dgx-h100 --hosts 3 --global-batch 48 --sequence-length "
+       "4096 --minimise energy --top 2 --check"},
+      {"plan_minimise_energy_json",
+       "plan --model llama-2-7b --cluster dgx-a100 --hosts 2 --global-batch 16 --sequence-length "
+       "2048 --fix pp=1 --minimise energy --json"},
+      {"plan_minimise_money",
+       "plan --model llama-2-7b --cluster dgx-h100 --hosts 8 --global-batch 64 --sequence-length "
+       "4096 --minimise money --tokens 100B --price-per-gpu-hour 2$ --deadline 10d"},
+      {"plan_minimise_late",
+       "plan --model llama-2-7b --cluster dgx-h100 --hosts 2 --global-batch 64 --sequence-length "
+       "4096 --minimise money --tokens 10T --deadline 10d"},
+      {"plan_minimise_unpowered", "plan --model gpt2-xl --cluster dgx-2-v100 --minimise energy"},
+      {"sweep_minimise",
+       "sweep --model llama-2-7b --hosts 4 --sequence-length 4096 --global-batch 64 --vary "
+       "cluster=dgx-a100,dgx-h100 --minimise energy --tokens 100B --deadline 40d --threads 2"},
+  };
+}
+
 std::vector<Case> scenarios() {
   return {
       {"simulate_scenario", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kScenario}}},
@@ -380,7 +401,7 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const auto& group :
        {wrong_arguments(), sweeps(), experts_and_topologies(), instances_and_imports(), exports(),
-        simulations(), scenarios(), tables(), plans(), collectives(), profiles()})
+        simulations(), objectives(), scenarios(), tables(), plans(), collectives(), profiles()})
     all.insert(all.end(), group.begin(), group.end());
   return all;
 }

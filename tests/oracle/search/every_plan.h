@@ -28,9 +28,10 @@ class EveryPlan {
  public:
   /// `memory`: what the Program's buffers may take, for Priced::excess_bytes.
   EveryPlan(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch,
-            costmodel::MemoryLimit memory = 0)
+            costmodel::MemoryLimit memory = 0,
+            costmodel::Objective objective = costmodel::Objective::kTime)
       : cost_(cost),
-        costs_(cost),
+        costs_(cost, objective),
         space_(space),
         global_batch_(global_batch),
         memory_(std::move(memory)) {

@@ -22,7 +22,7 @@ namespace {
 /// cheapest plan that fits.
 void multipliers_are_valid(const costmodel::CostModel& cost, const PlanAnswer& answer,
                            std::int64_t limit, std::int64_t least_ps, std::uint64_t seed) {
-  costmodel::LayerCosts costs(cost);
+  costmodel::LayerCosts costs(cost, answer.certificate.objective);
   SpaceProof proof = answer.certificate.proofs.at(0);
   base::Rng rng(seed);
   for (int mutant = 0; mutant < 3; ++mutant) {
@@ -39,10 +39,11 @@ void multipliers_are_valid(const costmodel::CostModel& cost, const PlanAnswer& a
   }
 }
 
-void compare(int devices, int layers, std::int64_t global_batch, Space space, std::size_t plans) {
+void compare(int devices, int layers, std::int64_t global_batch, Space space, std::size_t plans,
+             costmodel::Objective objective = costmodel::Objective::kTime) {
   space.gpipe = false;
   const costmodel::CostModel cost = tiny_cost(devices, layers);
-  const EveryPlan every(cost, space, global_batch);
+  const EveryPlan every(cost, space, global_batch, 0, objective);
   ASSERT_EQ(every.all.size(), plans);
   const auto [smallest, largest] = std::ranges::minmax(every.all, {}, &Priced::peak_bytes);
   int equal = 0, feasible = 0, optimal = 0;
@@ -53,6 +54,7 @@ void compare(int devices, int layers, std::int64_t global_batch, Space space, st
     request.memory_bytes = limit + cost.context_bytes();
     request.global_batch = global_batch;
     request.space = space;
+    request.objective = objective;
     request.top = 3;
     const auto answer = find_plan(cost, request);
     ASSERT_TRUE(answer.has_value()) << base::to_string(answer.error());
@@ -178,6 +180,28 @@ TEST(WholePlanOracle, AllSchedulesTogether) {
   Space space = scheduled(true, true, true);
   space.zero2 = space.sequence_parallel = false;
   compare(2, 4, 8, space, 28'720);
+}
+
+constexpr auto kEnergy = costmodel::Objective::kEnergy;
+TEST(WholePlanOracle, LeastEnergyOnTwoDevices) { compare(2, 2, 2, classic(), 424, kEnergy); }
+TEST(WholePlanOracle, LeastEnergyOnFourDevices) {
+  Space space = classic();
+  space.zero3 = false;
+  compare(4, 2, 4, space, 2572, kEnergy);
+}
+TEST(WholePlanOracle, LeastEnergyInterleaved) {
+  Space space = scheduled(false, true, false);
+  space.fix_pp = 4;
+  space.zero2 = false;
+  compare(4, 11, 8, space, 640, kEnergy);
+}
+TEST(WholePlanOracle, LeastEnergyWithZeroBubbles) {
+  compare(4, 3, 8, scheduled(false, false, true), 1744, kEnergy);
+}
+TEST(WholePlanOracle, LeastEnergyOfAllSchedules) {
+  Space space = scheduled(true, true, true);
+  space.zero2 = space.sequence_parallel = false;
+  compare(2, 4, 8, space, 28'720, kEnergy);
 }
 
 TEST(WholePlanOracle, DevicesMayStayIdle) {

@@ -22,6 +22,7 @@ device_models:
     peak_bf16: 100 TFLOP/s
     memory_bandwidth: 1000 GB/s
     memory: 1 GiB
+    power: 500 W
     launch_overhead: 1 us
     source: made up
 host:

@@ -60,6 +60,16 @@ def without_host(row, watts):
     return (watts - (2400 if row["cooling"] == "air" else 1600)) / DEVICES
 
 
+def at_measured_step(row, prediction):
+    """A line: watts of a host if the predicted joules above waiting were spread over the measured step."""
+    energy, seconds = prediction["energy"], prediction["predicted"]["step_time_s"]
+    waiting = energy["waiting_w"] / energy["hosts"]
+    measured, watts = float(row["step_seconds"]), float(row["step_watts"])
+    spread = waiting + (energy["host_w"]["mean"] - waiting) * seconds / measured
+    return (f"| {row['id']} | {measured:.3f} s | {seconds:.3f} s | {seconds / measured - 1:+.1%} | {watts:,.0f} W | {spread:,.0f} W "
+            f"| {spread / watts - 1:+.1%} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--orrery", default=str(ROOT / "build/release/orrery"))
@@ -68,11 +78,15 @@ def main():
         rows = list(csv.DictReader(file))
     errors = {"fit": [], "held back": []}
     at_limit = {"fit": [], "held back": []}
+    steps = []
     print("| run | use | mean of | host measured | predicted | error | at limits | device measured | predicted | error |\n"
           "|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         for row in rows:
-            energy = predicted(row, program, pathlib.Path(name))["energy"]
+            prediction = predicted(row, program, pathlib.Path(name))
+            energy = prediction["energy"]
+            if row["step_seconds"]:
+                steps.append(at_measured_step(row, prediction))
             measured, host, device = float(row["watts"]), energy["host_w"]["mean"], energy["device_w"]["mean"]
             limit = float(re.search(r"^    power: (\d+) W$", catalog_file(row), re.MULTILINE)[1]) * DEVICES + measured - without_host(row, measured) * DEVICES
             errors[row["use"]].append((host / measured - 1, device / without_host(row, measured) - 1))
@@ -86,6 +100,9 @@ def main():
         held = held and host <= BAR and device <= BAR
         print(f"| {use} | {len(some)} | {host:.1%} | {sum(abs(e[0]) <= BAR for e in some)} | {device:.1%} "
               f"| {sum(map(abs, at_limit[use])) / len(some):.1%} |")
+    print("\nWhere the run says how long its steps take, the predicted energy over that time, of training blocks:\n\n"
+          "| run | step measured | predicted | error | host measured | predicted over the measured step | error |\n|---|---|---|---|---|---|---|")
+    print("\n".join(steps))
     sys.exit(0 if held else 1)
 
 

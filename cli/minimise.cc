@@ -76,8 +76,9 @@ class Least {
   Result<LeastAnswer> run() {
     const int all = question_.request.hosts;
     TRY(best_.answer, answer_to(question_));
-    best_.hosts = best_.given = as_int(question_.scene.cost.topology().hosts());
-    if (what_ == Minimise::kTime || best_.hosts != all) return std::move(best_);
+    const bool fixed = question_.scene.cost.topology().hosts() != as_u32(all);  // by its file
+    if (what_ == Minimise::kTime || fixed) return std::move(best_);
+    best_.hosts = best_.given = all;
     TRY(const Scale whole, scale_of(options_, question_));
     least_ = value(best_.answer, whole);
     note_bound(best_.answer, whole);

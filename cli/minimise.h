@@ -20,7 +20,7 @@ namespace orrery::cli {
 
 struct LeastAnswer {
   search::PlanAnswer answer;
-  int hosts = 1, given = 1;  // that are used, of those given
+  int hosts = 1, given = 1;  // that are used, of those given; one where there was no choice
   bool met = true;           // some number of hosts meets the limits of the run
   // numbers of hosts whose search ended at its limit of effort before its bound was dearer
   int undecided = 0;

@@ -248,6 +248,12 @@ Result<int> run(const Options& options, const Invocation&) {
   TRY(const EnergyAndRun run, run_of_best(options, answer, cost));
   if (options.flag("json")) {
     Json document = to_json(answer, cost, doubt, seconds);
+    if (question.minimise != Minimise::kTime)
+      document["minimised"] = {{"what", to_string(question.minimise)},
+                               {"hosts", least.hosts},
+                               {"hosts_given", least.given},
+                               {"limits_met", least.met},
+                               {"undecided", least.undecided}};
     run.add_to(document);
     print_json(document);
   }

@@ -13,7 +13,9 @@ namespace {
 using base::Json;
 
 constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
-constexpr const char* kEnergy = "energy";
+/// Time is not named.
+constexpr std::array kObjectives{
+    base::Named<costmodel::Objective>{"energy", costmodel::Objective::kEnergy}};
 
 struct Flag {
   std::string_view name;
@@ -172,7 +174,7 @@ Json to_json(const Certificate& c) {
             {"multiplier_gap", c.multiplier_gap},
             {"stage_peak_bytes", c.stage_peak_bytes},
             {"cost_model_fingerprint", c.cost_model_fingerprint}};
-  if (c.objective == costmodel::Objective::kEnergy) json["minimises"] = kEnergy;
+  if (c.objective == costmodel::Objective::kEnergy) json["minimises"] = kObjectives.front().name;
   if (c.partition_bound_ps) json["partition_bound_ps"] = *c.partition_bound_ps;
   if (c.memory_limit_bytes > 0) json["memory_limit_bytes"] = c.memory_limit_bytes;
   json["proofs"] = Json::array();
@@ -197,8 +199,7 @@ PlanClaim read_certificate(const base::Node& root, base::ErrorSink& sink) {
   claim.multiplier_bound_ps =
       r.optional_int("multiplier_bound_ps", {0, kBeyondAnyCost}).value_or(0);
   claim.partition_bound_ps = r.optional_int("partition_bound_ps", {0, kBeyondAnyCost});
-  if (r.optional_string("minimises").value_or("") == kEnergy)
-    claim.objective = costmodel::Objective::kEnergy;
+  claim.objective = r.optional_enum("minimises", kObjectives).value_or(costmodel::Objective::kTime);
   claim.gap = r.optional_double("gap");
   claim.multiplier_gap = r.optional_double("multiplier_gap");
   for (const base::Node& node : r.optional_list("proofs").value_or(std::vector<base::Node>{})) {

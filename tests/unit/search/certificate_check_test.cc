@@ -194,5 +194,23 @@ TEST(CertificateJson, ReadsBackWhatItWrote) {
   EXPECT_EQ(base::to_text(to_json(again)), base::to_text(written));
 }
 
+TEST(CertificateJson, NamesTheObjective) {
+  Certificate certificate;
+  certificate.cost_ps = 1;
+  EXPECT_FALSE(to_json(certificate).contains("minimises"));
+  certificate.objective = costmodel::Objective::kEnergy;
+  base::Json written = to_json(certificate);
+  const auto read = [&](base::ErrorSink& sink) {
+    const auto node = base::Node::parse_text(base::to_text(written), "certificate.json");
+    return read_certificate(node.value(), sink).objective;
+  };
+  base::ErrorSink sink, unknown;
+  EXPECT_EQ(read(sink), costmodel::Objective::kEnergy);
+  EXPECT_TRUE(sink.ok());
+  written["minimises"] = "carbon";
+  read(unknown);
+  EXPECT_FALSE(unknown.ok());
+}
+
 }  // namespace
 }  // namespace orrery::search

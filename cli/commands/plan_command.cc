@@ -99,7 +99,7 @@ std::string hosts_words(const LeastAnswer& least, Minimise what) {
   const std::string open =
       least.undecided == 0
           ? ""
-          : fmt::format("; {} were not decided within the limit of effort", least.undecided);
+          : fmt::format("; undecided within the limit of effort: {}", least.undecided);
   return fmt::format("hosts: {} of {} are used; any other number takes more {}{}\n", least.hosts,
                      least.given, to_string(what), open);
 }

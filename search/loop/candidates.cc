@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <optional>
 #include <thread>
 
 #include "base/numbers.h"
+#include "costmodel/energy/power.h"
 #include "plan/lowering/lower.h"
 #include "plan/program/expand.h"
 #include "sim/simulate.h"
@@ -44,17 +46,27 @@ bool is_long(const plan::Plan& plan, const plan::Program& program) {
 
 /// Of a long step what two shorter ones say.
 base::Result<sim::SimReport> report_of(const costmodel::CostModel& cost, const plan::Plan& plan,
-                                       const plan::Program& program) {
-  if (!is_long(plan, program)) return sim::simulate(program, cost);
+                                       const plan::Program& program, bool energy = false) {
+  if (!is_long(plan, program)) return sim::simulate(program, cost, {.energy = energy});
   TRY(const plan::Program few, plan::lower(few_micro_batches(plan, kFew), cost.model()));
   TRY(const plan::Program more, plan::lower(few_micro_batches(plan, kMore), cost.model()));
   return sim::extrapolated_report(few, more, cost, plan.micro_batches);
 }
 
-base::Result<sim::SimReport> simulate_plan(const costmodel::CostModel& cost,
-                                           const plan::Plan& plan) {
+base::Result<sim::SimReport> simulate_plan(const costmodel::CostModel& cost, const plan::Plan& plan,
+                                           bool energy) {
   TRY(const plan::Program program, plan::lower(plan, cost.model()));
-  return report_of(cost, plan, program);
+  return report_of(cost, plan, program, energy);
+}
+
+/// What is drawn above waiting over a simulated timeline, as time; of a step without one what the
+/// closed form says.
+std::int64_t drawn_ps(const costmodel::CostModel& cost, const sim::SimReport& report,
+                      const Finalist& finalist) {
+  if (!report.energy) return finalist.energy_ps;
+  const auto power = costmodel::MachinePower::of(cost.topology());
+  const double waiting_watts = power->waiting(cost.topology()).raw();
+  return std::llround(report.energy->total() / waiting_watts * 1e12) - report.step_time_ps;
 }
 
 int order_changes_of(const std::vector<Candidate>& candidates) {
@@ -244,15 +256,39 @@ base::Result<std::int64_t> about_step_ps(const costmodel::CostModel& cost,
   return *step_ps;
 }
 
+base::Result<Finalist> least_drawing(const costmodel::CostModel& cost, const Contest& contest,
+                                     const std::vector<Finalist>& finalists) {
+  constexpr std::size_t kMost = 6;
+  const Finalist& fastest = contest.fastest();
+  const std::int64_t least_ps = contest.best_known_ps(fastest),
+                     most_ps = least_ps + least_ps / kMillion * kEnergyErrorPpm;
+  std::vector<Finalist> near{fastest};
+  for (const Finalist& f : finalists)
+    if (f.plan != fastest.plan && contest.best_known_ps(f) <= most_ps) near.push_back(f);
+  std::ranges::stable_sort(near.begin() + 1, near.end(), {},
+                           [&](const Finalist& f) { return contest.best_known_ps(f); });
+  if (near.size() > kMost) near.resize(kMost);
+  std::size_t best = 0;
+  std::int64_t best_ps = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t i = 0; i < near.size(); ++i) {
+    TRY(const sim::SimReport report, simulate_plan(cost, near[i].plan, true));
+    const std::int64_t ps = report.step_time_ps + drawn_ps(cost, report, near[i]);
+    if (ps >= best_ps) continue;
+    best_ps = ps;
+    best = i;
+  }
+  return near[best];
+}
+
 base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,
                                  const std::vector<Finalist>& finalists, int threads,
-                                 const std::optional<sim::SimReport>& first) {
+                                 const std::optional<sim::SimReport>& first, bool energy) {
   std::vector<std::optional<base::Result<sim::SimReport>>> reports(finalists.size());
-  if (first) reports.front() = *first;
+  if (first && !energy) reports.front() = *first;
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
     for (std::size_t i = next++; i < finalists.size(); i = next++) {
-      if (!reports[i]) reports[i] = simulate_plan(cost, finalists[i].plan);
+      if (!reports[i]) reports[i] = simulate_plan(cost, finalists[i].plan, energy);
     }
   };
   {
@@ -264,8 +300,9 @@ base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,
   Evaluated all;
   for (std::size_t i = 0; i < finalists.size(); ++i) {
     TRY(sim::SimReport report, std::move(*reports[i]));
-    all.candidates.push_back({finalists[i].plan, finalists[i].closed_form_ps, std::move(report),
-                              finalists[i].energy_ps});
+    const std::int64_t drawn = drawn_ps(cost, report, finalists[i]);
+    all.candidates.push_back(
+        {finalists[i].plan, finalists[i].closed_form_ps, std::move(report), drawn});
   }
   all.order_changes = order_changes_of(all.candidates);
   std::ranges::stable_sort(all.candidates, [](const Candidate& a, const Candidate& b) {

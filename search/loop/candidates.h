@@ -24,7 +24,8 @@
 /// and the most promising comes first. Measured of 48 plans near answers: 0.03 %.
 ///
 /// Where energy is minimised all three are the step's time and its energy_ps
-/// (costmodel/closed_form/layer_energy.h): simulated is the time alone.
+/// (costmodel/closed_form/layer_energy.h): simulated is the time alone. Of those close to the least
+/// the integral over the simulated timeline decides.
 ///
 /// Of a step of millions of operations two shorter ones say the rest (sim::extrapolated_report).
 #include <algorithm>
@@ -43,7 +44,7 @@ namespace orrery::search {
 inline constexpr std::int64_t kContestTicks = 8'000'000;  // on 147,456 devices 9 s
 inline constexpr std::int64_t kExpectedErrorPpm = 1'000, kSlowedErrorPpm = 10'000,
                               kSharedLinksErrorPpm = 30'000, kFrameErrorPpm = 5'000,
-                              kLookErrorPpm = 500;
+                              kLookErrorPpm = 500, kEnergyErrorPpm = 5'000;
 
 /// A plan that fits.
 struct Finalist {
@@ -139,15 +140,22 @@ class Contest {
 base::Result<std::int64_t> about_step_ps(const costmodel::CostModel& cost,
                                          const Finalist& finalist);
 
+/// Where energy is minimised: of the fastest and those within kEnergyErrorPpm of its cost the one
+/// that draws least over its simulated timeline. Errors: those of simulate().
+base::Result<Finalist> least_drawing(const costmodel::CostModel& cost, const Contest& contest,
+                                     const std::vector<Finalist>& finalists);
+
 struct Evaluated {
   // fastest first; ties by closed form, then by the order given
   std::vector<Candidate> candidates;
   int order_changes = 0;  // pairs that simulation put the other way round
 };
 /// Simulates every plan with its report, on `threads` threads; the result does not depend on their
-/// number. `first`: the report of the first, if it is known. Errors: those of simulate().
+/// number. `first`: the report of the first, if it is known. With `energy` what a candidate draws
+/// is that of its timeline. Errors: those of simulate().
 base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,
                                  const std::vector<Finalist>& finalists, int threads,
-                                 const std::optional<sim::SimReport>& first = std::nullopt);
+                                 const std::optional<sim::SimReport>& first = std::nullopt,
+                                 bool energy = false);
 
 }  // namespace orrery::search

@@ -111,8 +111,13 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
   }
   TRY_VOID(contest.enter_all(all));
   if (!contest.has_fastest()) return {};
+  const bool energy = request.objective == costmodel::Objective::kEnergy;
+  Finalist best = contest.fastest();
+  if (energy) {
+    TRY(best, least_drawing(cost, contest, all));
+  }
   for (Finalist& f : all) f.expected_ps = contest.best_known_ps(f);
-  std::vector<Finalist> shapes = best_of_shapes(contest.fastest(), std::move(all));
+  std::vector<Finalist> shapes = best_of_shapes(best, std::move(all));
   const auto top = std::min(as_index(request.top), shapes.size());
   const auto rest = shapes.begin() + static_cast<std::ptrdiff_t>(top);
   for (auto f = rest; f != shapes.end() && answer.runners_up.size() < as_index(kRunnersUp); ++f)
@@ -120,7 +125,7 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
         {std::move(f->plan), f->closed_form_ps, f->expected_ps, f->energy_ps});
   std::ranges::stable_sort(answer.runners_up, {}, &RunnerUp::expected_ps);
   shapes.erase(rest, shapes.end());
-  TRY(Evaluated evaluated, evaluate(cost, shapes, request.threads, contest.report()));
+  TRY(Evaluated evaluated, evaluate(cost, shapes, request.threads, contest.report(), energy));
   answer.candidates = std::move(evaluated.candidates);
   answer.order_changes = evaluated.order_changes;
   return {};

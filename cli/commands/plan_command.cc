@@ -208,7 +208,8 @@ Result<EnergyAndRun> run_of_best(const Options& options, const search::PlanAnswe
   const Topology& topology = cost.topology();
   const bool minimised = answer.certificate.objective == costmodel::Objective::kEnergy;
   TRY(const bool energy, wants_energy(options, topology, minimised));
-  if (!energy) return energy_and_run(options, best.report, topology, failures_of(options));
+  if (!energy || best.report.energy)
+    return energy_and_run(options, best.report, topology, failures_of(options));
   TRY(const plan::Program program, plan::lower(best.plan, cost.model()));
   TRY(const sim::SimReport report, sim::simulate(program, cost, {.energy = true}));
   return energy_and_run(options, report, topology, failures_of(options));

@@ -80,7 +80,7 @@ Result<void> add_run(const base::Options& options, const plan::Plan& plan,
   const Topology& topology = cost.topology();
   TRY(const bool energy, wants_energy(options, topology, minimised));
   sim::SimReport report = known;
-  if (energy) {
+  if (energy && !report.energy) {
     TRY(const plan::Program program, plan::lower(plan, cost.model()));
     TRY(report, sim::simulate(program, cost, {.energy = true}));
   }

@@ -10,10 +10,6 @@ namespace {
 
 constexpr double kWaiting = kPowerShares[as_index(PowerKind::kWait)];
 
-std::size_t model_of(const topologies::Topology& topology, int rank) {
-  return as_index(&topology.device_model(as_u32(rank)) - topology.device_models().data());
-}
-
 }  // namespace
 
 EnergyPrices::EnergyPrices(const CostModel& cost) : cost_(cost) {
@@ -29,7 +25,7 @@ EnergyPrices::EnergyPrices(const CostModel& cost) : cost_(cost) {
 
 double EnergyPrices::compute_ps(const model::SegmentShape& shape, model::Phase phase,
                                 std::int64_t ps, Ranks ranks) const {
-  const Roofline& device = rooflines_[model_of(cost_.topology(), ranks.first)];
+  const Roofline& device = rooflines_[model_of(cost_.topology(), as_u32(ranks.first))];
   return real(ps) * (compute_draw(device, shape, phase, real(ps) / 1e12).share - kWaiting);
 }
 
@@ -41,7 +37,7 @@ double EnergyPrices::weight_of(Ranks ranks) const {
   if (!cost_.mixed()) return real(ranks.count) * ranges_.front() / waiting_watts_;
   double range = 0;
   for (int r = ranks.first; r < ranks.first + ranks.count; ++r)
-    range += ranges_[model_of(cost_.topology(), r)];
+    range += ranges_[model_of(cost_.topology(), as_u32(r))];
   return range / waiting_watts_;
 }
 
@@ -64,7 +60,6 @@ double TemplateForm::drawn_ps(std::int64_t b, const WeightBytes& weights, Ranks 
                               OperationPrices& prices, const EnergyPrices& energy) const {
   const topologies::Topology& topology = prices.cost().topology();
   const DeviceKinds kinds = prices.cost().kinds_of(ranks.first, ranks.count);
-  const auto away = [&](int peer) { return leaves_host(topology, ranks.first, peer); };
   double sum = 0;
   for (const Step& s : steps_) {
     if (s.data_stream || s.moves) continue;
@@ -84,7 +79,8 @@ double TemplateForm::drawn_ps(std::int64_t b, const WeightBytes& weights, Ranks 
       case plan::OpKind::kExchange: {
         bool leaves = false;
         for (const auto* peers : {&s.sends, &s.receives})
-          for (const int peer : *peers) leaves = leaves || away(ranks.first + peer);
+          for (const int peer : *peers)
+            leaves = leaves || leaves_host(topology, ranks.first, ranks.first + peer);
         sum += energy.communication_ps(leaves, ps);
         break;
       }

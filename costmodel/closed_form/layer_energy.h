@@ -14,10 +14,8 @@
 /// stream and transfers between stages draw counts as waiting, and so do changes of layout; of what
 /// runs side by side each draws by itself. tests/differential/sim/energy_test.cc has the
 /// difference.
-#include <optional>
 #include <vector>
 
-#include "base/result.h"
 #include "costmodel/closed_form/layer_form.h"
 #include "costmodel/closed_form/layer_parts.h"
 #include "costmodel/cost_model.h"

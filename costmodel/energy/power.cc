@@ -58,6 +58,10 @@ bool leaves_host(const topologies::Topology& topology, int rank, int peer) {
   return !topology.same_host(as_u32(rank), as_u32(peer));
 }
 
+std::size_t model_of(const topologies::Topology& topology, std::uint32_t rank) {
+  return as_index(&topology.device_model(rank) - topology.device_models().data());
+}
+
 base::Result<MachinePower> MachinePower::of(const topologies::Topology& topology) {
   MachinePower power;
   for (const topologies::DeviceModel& m : topology.device_models()) {
@@ -92,10 +96,8 @@ base::Result<MachinePower> MachinePower::of(const topologies::Topology& topology
 Watts MachinePower::waiting(const topologies::Topology& topology) const {
   double watts = fabric_per_device_.raw() * real(topology.device_count());
   for (const Watts host : hosts_) watts += host.raw();
-  for (std::uint32_t rank = 0; rank < topology.device_count(); ++rank) {
-    const std::int64_t model = &topology.device_model(rank) - topology.device_models().data();
-    watts += models_[as_index(model)].at(share_of(PowerKind::kWait)).raw();
-  }
+  for (std::uint32_t rank = 0; rank < topology.device_count(); ++rank)
+    watts += models_[model_of(topology, rank)].at(share_of(PowerKind::kWait)).raw();
   return Watts(watts);
 }
 

@@ -35,6 +35,7 @@
 /// Scope: no clocks between idle and limit, no temperature; AC side, losses of power supplies in
 /// the host's power.
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -77,6 +78,9 @@ Draw communication_draw(bool across_hosts);
 /// Whether what a rank exchanges with its group, or with a peer, leaves its host.
 bool leaves_host(const topologies::Topology& topology, int rank, const plan::Group& group);
 bool leaves_host(const topologies::Topology& topology, int rank, int peer);
+
+/// Of a rank's device, among topology.device_models().
+std::size_t model_of(const topologies::Topology& topology, std::uint32_t rank);
 
 struct DevicePower {
   base::Watts idle, limit;

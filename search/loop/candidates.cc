@@ -256,8 +256,8 @@ base::Result<std::int64_t> about_step_ps(const costmodel::CostModel& cost,
   return *step_ps;
 }
 
-base::Result<Finalist> least_drawing(const costmodel::CostModel& cost, const Contest& contest,
-                                     const std::vector<Finalist>& finalists) {
+base::Result<LeastDrawing> least_drawing(const costmodel::CostModel& cost, const Contest& contest,
+                                         const std::vector<Finalist>& finalists) {
   constexpr std::size_t kMost = 6;
   const Finalist& fastest = contest.fastest();
   const std::int64_t least_ps = contest.best_known_ps(fastest),
@@ -268,23 +268,23 @@ base::Result<Finalist> least_drawing(const costmodel::CostModel& cost, const Con
   std::ranges::stable_sort(near.begin() + 1, near.end(), {},
                            [&](const Finalist& f) { return contest.best_known_ps(f); });
   if (near.size() > kMost) near.resize(kMost);
-  std::size_t best = 0;
+  LeastDrawing best;
   std::int64_t best_ps = std::numeric_limits<std::int64_t>::max();
-  for (std::size_t i = 0; i < near.size(); ++i) {
-    TRY(const sim::SimReport report, simulate_plan(cost, near[i].plan, true));
-    const std::int64_t ps = report.step_time_ps + drawn_ps(cost, report, near[i]);
+  for (Finalist& f : near) {
+    TRY(sim::SimReport report, simulate_plan(cost, f.plan, true));
+    const std::int64_t ps = report.step_time_ps + drawn_ps(cost, report, f);
     if (ps >= best_ps) continue;
     best_ps = ps;
-    best = i;
+    best = {std::move(f), std::move(report)};
   }
-  return near[best];
+  return best;
 }
 
 base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,
                                  const std::vector<Finalist>& finalists, int threads,
                                  const std::optional<sim::SimReport>& first, bool energy) {
   std::vector<std::optional<base::Result<sim::SimReport>>> reports(finalists.size());
-  if (first && !energy) reports.front() = *first;
+  if (first) reports.front() = *first;
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
     for (std::size_t i = next++; i < finalists.size(); i = next++) {

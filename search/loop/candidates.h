@@ -140,10 +140,15 @@ class Contest {
 base::Result<std::int64_t> about_step_ps(const costmodel::CostModel& cost,
                                          const Finalist& finalist);
 
-/// Where energy is minimised: of the fastest and those within kEnergyErrorPpm of its cost the one
-/// that draws least over its simulated timeline. Errors: those of simulate().
-base::Result<Finalist> least_drawing(const costmodel::CostModel& cost, const Contest& contest,
-                                     const std::vector<Finalist>& finalists);
+struct LeastDrawing {
+  Finalist finalist;
+  sim::SimReport report;
+};
+/// Where energy is minimised: of the fastest and up to five others within kEnergyErrorPpm of its
+/// cost (the form was off by 0.45 % at most, tests/differential/sim/energy_test.cc) the one that
+/// draws least over its simulated timeline, with its report. Errors: those of simulate().
+base::Result<LeastDrawing> least_drawing(const costmodel::CostModel& cost, const Contest& contest,
+                                         const std::vector<Finalist>& finalists);
 
 struct Evaluated {
   // fastest first; ties by closed form, then by the order given

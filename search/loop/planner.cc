@@ -113,8 +113,11 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
   if (!contest.has_fastest()) return {};
   const bool energy = request.objective == costmodel::Objective::kEnergy;
   Finalist best = contest.fastest();
+  std::optional<sim::SimReport> report = contest.report();
   if (energy) {
-    TRY(best, least_drawing(cost, contest, all));
+    TRY(LeastDrawing least, least_drawing(cost, contest, all));
+    best = std::move(least.finalist);
+    report = std::move(least.report);
   }
   for (Finalist& f : all) f.expected_ps = contest.best_known_ps(f);
   std::vector<Finalist> shapes = best_of_shapes(best, std::move(all));
@@ -125,7 +128,7 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
         {std::move(f->plan), f->closed_form_ps, f->expected_ps, f->energy_ps});
   std::ranges::stable_sort(answer.runners_up, {}, &RunnerUp::expected_ps);
   shapes.erase(rest, shapes.end());
-  TRY(Evaluated evaluated, evaluate(cost, shapes, request.threads, contest.report(), energy));
+  TRY(Evaluated evaluated, evaluate(cost, shapes, request.threads, report, energy));
   answer.candidates = std::move(evaluated.candidates);
   answer.order_changes = evaluated.order_changes;
   return {};

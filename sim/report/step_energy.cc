@@ -46,11 +46,6 @@ std::vector<Draw> draws_of(const plan::Program& program, const costmodel::CostMo
   return draws;
 }
 
-/// Index of each rank's device model among those of the topology.
-std::uint32_t model_of(const Topology& topology, std::uint32_t device) {
-  return as_u32(&topology.device_model(device) - topology.device_models().data());
-}
-
 /// The hosts with a rank, in order.
 std::vector<PoweredHost> hosts_of(const FinishedStep& finished, const Topology& topology,
                                   const costmodel::MachinePower& machine) {
@@ -61,9 +56,10 @@ std::vector<PoweredHost> hosts_of(const FinishedStep& finished, const Topology& 
     hosts[h].watts = machine.host(topology.host_of(h * each)).raw();
     for (std::uint32_t d = h * each; d < (h + 1) * each; ++d) {
       if (d < ranks)
-        hosts[h].ranks.push_back({finished.class_of_rank[d], model_of(topology, d)});
+        hosts[h].ranks.push_back(
+            {finished.class_of_rank[d], as_u32(costmodel::model_of(topology, d))});
       else
-        hosts[h].idle_models.push_back(model_of(topology, d));
+        hosts[h].idle_models.push_back(as_u32(costmodel::model_of(topology, d)));
     }
   }
   return hosts;

@@ -131,7 +131,10 @@ base::Result<void> Interpreter::compile() {
     if (o.op->kind == plan::OpKind::kCompute) place(step);
     steps_.push_back(step);
   });
-  if (streams_ != nullptr) order_.emplace(program_, class_);
+  if (streams_ != nullptr) {
+    order_.emplace(program_, class_);
+    late_frees_.emplace(program_, class_, *order_);
+  }
   return {};
 }
 
@@ -236,7 +239,7 @@ at::Tensor Interpreter::make_persistent(const plan::BufferDecl& decl, std::int64
   const plan::ParameterUnit& unit = program_.units[*decl.unit];
   const std::int64_t n = made.numel();
   const std::int64_t begin = shard_begin(*decl.unit, n);
-  std::vector<float> values(as_index(n));
+  const auto values = std::make_unique_for_overwrite<float[]>(as_index(n));
   const FlatRange range{
       .begin = begin,
       .end = begin + n,
@@ -244,8 +247,8 @@ at::Tensor Interpreter::make_persistent(const plan::BufferDecl& decl, std::int64
       .expert_index = local_rank_ / unit.strategy.tp % unit.strategy.ep,
       .device = local_rank_,
       .layer = layer};
-  initial_parameters(unit, range, context_.seed, program_.spec.layers, values);
-  made.copy_(at::from_blob(values.data(), {n}, at::TensorOptions().dtype(at::kFloat)));
+  initial_parameters(unit, range, context_.seed, program_.spec.layers, {values.get(), as_index(n)});
+  made.copy_(at::from_blob(values.get(), {n}, at::TensorOptions().dtype(at::kFloat)));
   return made;
 }
 

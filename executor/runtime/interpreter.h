@@ -11,7 +11,7 @@
 ///
 /// Over a transport that issues and goes on (transport/streams.h) nothing blocks here: every
 /// operation is issued on the device stream of its Program stream, behind the marks of what it
-/// depends on, and the host waits at the end of the step.
+/// depends on, and the host waits at the end of the step, and for memory (late_frees.h).
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -20,6 +20,7 @@
 
 #include "base/numbers.h"
 #include "base/result.h"
+#include "executor/runtime/late_frees.h"
 #include "executor/runtime/quantised_operands.h"
 #include "executor/runtime/site.h"
 #include "executor/runtime/stream_order.h"
@@ -108,6 +109,7 @@ class Interpreter {
   std::vector<Step> steps_;
   Streams* streams_ = nullptr;  // of the transport; null: its calls have ended when they return
   std::optional<StreamOrder> order_;  // with streams
+  std::optional<LateFrees> late_frees_;
   plan::InstanceMap instances_;
   std::vector<at::Tensor> tensors_;  // by instance; undefined when not alive
   at::Tensor loss_;                  // updated by kLoss, zeroed by the Program

@@ -48,7 +48,10 @@ base::Result<void> Interpreter::step(std::int64_t index, bool record) {
     }
     if (record) record_span(s);
   }
-  if (streams_ != nullptr) TRY_VOID(streams_->finish());
+  if (streams_ != nullptr) {
+    TRY_VOID(streams_->finish());
+    late_frees_->clear();
+  }
   for (int s = 0; s < plan::kStreams; ++s) TRY_VOID(drain(static_cast<Stream>(s)));
   copied_.clear();
   if (quantised_) TRY_VOID(quantised_->end_step());
@@ -87,10 +90,7 @@ base::Result<void> Interpreter::begin(std::size_t number) {
     return poll();
   }
   TRY_VOID(communicator_.healthy());
-  // Memory is handed out when an operation is issued: not before what a pool makes it wait for has
-  // ended, or a host that runs ahead would hold all of a step's gathered weights at once.
-  if (op.acquire)
-    for (const std::uint32_t before : order_->before(number)) TRY_VOID(streams_->await(before));
+  TRY_VOID(late_frees_->admit(number, *streams_));
   return streams_->enter(op.stream, order_->before(number), computes(op));
 }
 
@@ -107,10 +107,10 @@ base::Result<void> Interpreter::perform(const Step& step) {
 base::Result<void> Interpreter::end(std::size_t number) {
   const Step& step = steps_[number];
   if (streams_ != nullptr) {
-    order_->each_shared(number, [&](const plan::BufferRef& ref) {
-      if (const at::Tensor& t = tensor(ref, step); t.defined()) streams_->uses(t);
-    });
     if (order_->awaited(number)) TRY_VOID(streams_->mark(step.op->stream, as_u32(number)));
+    order_->each_free(number, [&](const StreamOrder::Free& free) {
+      late_frees_->hold(number, free, tensor(free.buffer, step));
+    });
   }
   for (const plan::BufferRef& ref : step.op->frees) tensor(ref, step).reset();
   return {};

@@ -18,19 +18,40 @@ class StreamOrder {
   [[nodiscard]] std::span<const std::uint32_t> before(std::size_t op) const {
     return expansion_.dependencies_of(op);
   }
-  /// Whether one of another stream waits for it.
+  /// Whether one of another stream waits for it, or memory that others use.
   [[nodiscard]] bool awaited(std::size_t op) const { return awaited_[op]; }
-  /// Visits the buffers of the operation that other streams touch as well, but for those it frees.
-  template <class Visit>  // void(const plan::BufferRef&)
-  void each_shared(std::size_t op, Visit&& visit) const {
-    for (const plan::StreamRefs::Ref& ref : refs_.of(expansion_.ops[op]))
-      if (ref.access != plan::Access::kFree) visit(ref.buffer);
+  [[nodiscard]] const plan::Op& op(std::size_t op) const { return *expansion_.ops[op].op; }
+
+  /// A buffer of several streams that the operation frees.
+  struct Free {
+    plan::BufferRef buffer;
+    std::int64_t bytes = 0;
+    std::span<const std::uint32_t> users;  // the last on other streams, which may end after it
+    bool by_another = false;               // stream than the one that made it
+  };
+  template <class Visit>  // void(const Free&)
+  void each_free(std::size_t op, Visit&& visit) const {
+    std::size_t at = free_begin_[op];
+    for (const plan::StreamRefs::Ref& ref : refs_.of(expansion_.ops[op])) {
+      if (ref.access != plan::Access::kFree) continue;
+      const plan::Expansion::Free& free = expansion_.frees[at];
+      visit(Free{ref.buffer,
+                 free.bytes,
+                 {expansion_.free_users.data() + user_begin_[at], free.users},
+                 maker_[ref.buffer.buffer.raw()] != expansion_.ops[op].op->stream});
+      ++at;
+    }
   }
 
  private:
+  void find_frees();
+  void find_makers(const plan::Program& program);
   plan::StreamRefs refs_;
   plan::Expansion expansion_;
   std::vector<bool> awaited_;
+  std::vector<std::size_t> free_begin_;  // [operation] into the expansion's frees
+  std::vector<std::size_t> user_begin_;  // [free] into the expansion's users
+  std::vector<plan::Stream> maker_;      // [buffer] of the operation that writes it
 };
 
 }  // namespace orrery::executor

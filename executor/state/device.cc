@@ -13,20 +13,6 @@ namespace orrery::executor {
 
 using base::ErrorCode;
 
-#ifndef ORRERY_HAS_CUDA
-int cuda_device_count() { return 0; }
-void cuda_open(int) { ORRERY_CHECK(false, "no CUDA in this build"); }
-MemoryCount cuda_memory(int) { ORRERY_CHECK(false, "no CUDA in this build"); }
-void cuda_reset_peak(int) { ORRERY_CHECK(false, "no CUDA in this build"); }
-void cuda_synchronize(int) { ORRERY_CHECK(false, "no CUDA in this build"); }
-AcceleratorName cuda_name(int) { ORRERY_CHECK(false, "no CUDA in this build"); }
-std::int64_t cuda_framework_bytes(int) { ORRERY_CHECK(false, "no CUDA in this build"); }
-void cuda_release_cached() { ORRERY_CHECK(false, "no CUDA in this build"); }
-void* cuda_current_stream(int) { ORRERY_CHECK(false, "no CUDA in this build"); }
-void cuda_set_stream(int, void*) { ORRERY_CHECK(false, "no CUDA in this build"); }
-void cuda_record_stream(const at::Tensor&, void*) { ORRERY_CHECK(false, "no CUDA in this build"); }
-#endif
-
 base::Result<std::string> resolve_device(const std::string& device, const std::string& backend) {
   const std::vector<std::string> names{"auto", "cpu", "cuda"};
   if (device == "cpu") return device;

@@ -94,7 +94,5 @@ void cuda_release_cached();
 // Streams are cudaStream_t.
 void* cuda_current_stream(int index);
 void cuda_set_stream(int index, void* stream);
-/// The memory of a CUDA tensor is not handed out again before the stream has passed its uses there.
-void cuda_record_stream(const at::Tensor& tensor, void* stream);
 
 }  // namespace orrery::executor

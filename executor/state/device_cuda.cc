@@ -73,11 +73,6 @@ void cuda_set_stream(int index, void* stream) {
   c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromExternal(
       static_cast<cudaStream_t>(stream), static_cast<c10::DeviceIndex>(index)));
 }
-void cuda_record_stream(const at::Tensor& tensor, void* stream) {
-  c10::cuda::CUDACachingAllocator::recordStream(
-      tensor.storage().data_ptr(),
-      c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(stream), tensor.device().index()));
-}
 
 AcceleratorName cuda_name(int index) {
   cudaDeviceProp properties{};

@@ -265,9 +265,9 @@ class NcclCommunicator final : public Communicator {
   }
   /// An operation has been issued on the current stream.
   base::Result<void> settle(std::vector<at::Tensor> tensors) {
-    for (const at::Tensor& t : tensors) streams_->uses(t);
     if (tensors.empty()) return {};
-    if (!tensors.front().is_cpu()) tensors.clear();  // its allocator knows of the stream
+    if (!tensors.front().is_cpu())
+      tensors.clear();  // who issues keeps them as long as they are used
     TRY_VOID(watchdog_->issued(streams_->current(), std::move(tensors)));
     if (!streams_->host_follows()) return {};
     TRY_VOID(check(cudaStreamSynchronize(streams_->current()), "cudaStreamSynchronize"));

@@ -5,7 +5,6 @@
 ///
 /// Tensors of the host take part as well (a device that shares its memory): LibTorch computes on
 /// them at once, so the host first waits until the stream has come to that point.
-#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <cstdint>
@@ -27,12 +26,10 @@ class Streams {
                                    bool computes) = 0;
   /// What was issued on `stream` so far is operation `operation` and those before it.
   virtual base::Result<void> mark(plan::Stream stream, std::uint32_t operation) = 0;
-  /// The host waits until a marked operation has ended: what it freed can be handed out. Errors:
-  /// kDevice.
+  /// The host waits until a marked operation has ended. Errors: kDevice.
   virtual base::Result<void> await(std::uint32_t operation) = 0;
-  /// The current stream uses a tensor that another one may have made: its memory is not handed out
-  /// again before.
-  virtual void uses(const at::Tensor& tensor) = 0;
+  /// Whether a marked operation has ended.
+  [[nodiscard]] virtual bool ended(std::uint32_t operation) = 0;
   /// The host waits for all streams, and the stream of compute is current. Errors: kDevice.
   virtual base::Result<void> finish() = 0;
 };

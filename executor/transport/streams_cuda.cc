@@ -71,8 +71,8 @@ base::Result<void> CudaStreams::await(std::uint32_t operation) {
   return check(cudaEventSynchronize(marks_[operation]), "cudaEventSynchronize");
 }
 
-void CudaStreams::uses(const at::Tensor& tensor) {
-  if (tensor.is_cuda()) cuda_record_stream(tensor, current());
+bool CudaStreams::ended(std::uint32_t operation) {
+  return cudaEventQuery(marks_[operation]) == cudaSuccess;
 }
 
 base::Result<void> CudaStreams::finish() {

@@ -23,7 +23,7 @@ class CudaStreams final : public Streams {
                            bool computes) override;
   base::Result<void> mark(plan::Stream stream, std::uint32_t operation) override;
   base::Result<void> await(std::uint32_t operation) override;
-  void uses(const at::Tensor& tensor) override;
+  [[nodiscard]] bool ended(std::uint32_t operation) override;
   base::Result<void> finish() override;
 
   [[nodiscard]] cudaStream_t current() const { return streams_[current_]; }

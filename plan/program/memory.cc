@@ -56,14 +56,29 @@ class Account {
   }
 
   StaticMemory run(const RankClass& rank_class) {
-    for (const auto& p : rank_class.persistent) add(p.buffer, 1);
-    m_.persistent_bytes = total_;
-    peak(0, -1);
+    begin(rank_class);
     for_each_call(rank_class, [&](TemplateId id, std::int32_t, std::int32_t) { call(id); });
     return m_;
   }
 
+  /// [operation]
+  std::vector<std::int64_t> by_op(const RankClass& rank_class) {
+    std::vector<std::int64_t> bytes;
+    begin(rank_class);
+    for_each_op(program_, rank_class, [&](const OpInstance& o) {
+      const std::int64_t transient = effects_[o.source.raw()].transients[o.index];
+      bytes.push_back(issue(*o.op, transient));
+    });
+    return bytes;
+  }
+
  private:
+  void begin(const RankClass& rank_class) {
+    for (const auto& p : rank_class.persistent) add(p.buffer, 1);
+    m_.persistent_bytes = total_;
+    peak(0, -1);
+  }
+
   void call(TemplateId id) {
     const Effect& e = effects_[id.raw()];
     const auto& ops = program_.templates[id].ops;
@@ -79,13 +94,15 @@ class Account {
     for (std::size_t i = 0; i < ops.size(); ++i) issue(ops[i], e.transients[i]);
   }
 
-  void issue(const Op& op, std::int64_t transient) {
+  /// Bytes alive while it runs.
+  std::int64_t issue(const Op& op, std::int64_t transient) {
     const auto stream = as_index(op.stream);
     for (const BufferId id : in_flight_[stream]) add(id, -1);
     in_flight_[stream].clear();
     busy_ &= ~(1U << stream);
     for (const BufferRef& w : op.writes) add(w.buffer, 1);
     peak(transient, index_++);
+    const std::int64_t alive = total_ + transient;
     for (const BufferRef& f : op.frees) {
       if (!frees_late(op)) {
         add(f.buffer, -1);
@@ -94,6 +111,7 @@ class Account {
       in_flight_[stream].push_back(f.buffer);
       busy_ |= 1U << stream;
     }
+    return alive;
   }
 
   void add(BufferId id, std::int64_t sign) {
@@ -135,6 +153,10 @@ class Account {
 
 StaticMemory static_memory(const Program& program, const RankClass& rank_class, double loss_bytes) {
   return Account(program, loss_bytes).run(rank_class);
+}
+
+std::vector<std::int64_t> memory_by_op(const Program& program, const RankClass& rank_class) {
+  return Account(program, 0).by_op(rank_class);
 }
 
 std::int64_t transient_bytes(const model::SegmentShape& shape, Phase phase, double loss_bytes) {

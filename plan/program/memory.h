@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "plan/program/expand.h"
 
@@ -22,6 +23,9 @@ struct StaticMemory {
 /// so this is what a rank that runs in issue order really holds.
 StaticMemory static_memory(const Program& program, const RankClass& rank_class,
                            double loss_bytes = 0);
+
+/// Bytes alive while each operation of the class runs, in issue order; the largest is the peak.
+std::vector<std::int64_t> memory_by_op(const Program& program, const RankClass& rank_class);
 
 /// Of a segment beside its operands: its own, and `loss_bytes` for each logit of a loss.
 std::int64_t transient_bytes(const model::SegmentShape& shape, Phase phase, double loss_bytes);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "model/spec.h"
 #include "plan/lowering/lower.h"
 
@@ -55,10 +57,27 @@ TEST(StreamOrder, ReceivesAreAwaited) {
   for (const std::uint32_t op : numbers(program, 1, plan::Stream::kForwardReceive)) {
     EXPECT_TRUE(order.before(op).empty());
     EXPECT_TRUE(order.awaited(op));
-    int shared = 0;
-    order.each_shared(op, [&](const plan::BufferRef&) { ++shared; });
-    EXPECT_EQ(shared, 1);
   }
+}
+
+// What a receive made dies behind compute, which the stream of receives must not overtake; what a
+// send frees was made by compute.
+TEST(StreamOrder, FreesOfAnotherStreamAreKnown) {
+  const plan::Program program = program_of({.pp = 2, .micro_batch = 2, .global_batch = 8});
+  const StreamOrder order(program, program.classes[1]);
+  const std::size_t ops = plan::unroll(program, program.classes[1]).size();
+  std::map<plan::Stream, std::size_t> frees;
+  for (std::size_t op = 0; op < ops; ++op) {
+    order.each_free(op, [&](const StreamOrder::Free& free) {
+      if (!free.by_another) return;
+      EXPECT_TRUE(order.awaited(op));
+      EXPECT_GT(free.bytes, 0);
+      ++frees[order.op(op).stream];
+    });
+  }
+  EXPECT_GE(frees[plan::Stream::kCompute], 4U) << "activations of four micro-batches, at least";
+  EXPECT_EQ(frees[plan::Stream::kBackwardSend], 4U) << "gradients of them";
+  EXPECT_EQ(frees.size(), 2U);
 }
 
 }  // namespace

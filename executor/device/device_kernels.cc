@@ -17,10 +17,11 @@ const char* loss_gradient(Queue, const Logits&, const float*, const float*, cons
   none();
 }
 const char* norm(Queue, const NormRows&, const Numbers&, double) { none(); }
-const char* norm_backward(Queue, const NormRows&, const Numbers&, const Numbers&, const Numbers&) {
+std::int64_t norm_partials(const NormRows&, bool) { none(); }
+const char* norm_backward(Queue, const NormRows&, const Numbers&, const Numbers&, const Numbers&,
+                          const NormGradients&) {
   none();
 }
-const char* norm_gradients(Queue, const NormRows&, const Numbers&, float*, float*) { none(); }
 const char* add_column_sums(Queue, const Numbers&, std::int64_t, std::int64_t, float*) { none(); }
 const char* add_with_bias(Queue, const Numbers&, const Numbers&, const Numbers&, const Numbers&,
                           std::int64_t, std::int64_t) {

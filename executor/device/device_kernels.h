@@ -42,12 +42,17 @@ struct NormRows {
 };
 /// y, mean and rstd of x, as segments_norm.cc states them.
 const char* norm(Queue queue, const NormRows& rows, const Numbers& y, double epsilon);
-/// dx = the norm's part of dy, + residual, if any.
+/// Where sums over rows go: gain += sum_t dy (x - mean) rstd and, if any, bias += sum_t dy; all
+/// null: nowhere. `partial` has room for norm_partials() numbers.
+struct NormGradients {
+  float *gain = nullptr, *bias = nullptr, *partial = nullptr;
+};
+std::int64_t norm_partials(const NormRows& rows, bool of_bias);
+/// dx = the norm's part of dy, + residual, if any; a second launch adds the gradients. At most
+/// 32,768 features.
 const char* norm_backward(Queue queue, const NormRows& rows, const Numbers& dy,
-                          const Numbers& residual, const Numbers& dx);
-/// gain += sum_t dy (x - mean) rstd and, if any, bias += sum_t dy.
-const char* norm_gradients(Queue queue, const NormRows& rows, const Numbers& dy, float* gain,
-                           float* bias);
+                          const Numbers& residual, const Numbers& dx,
+                          const NormGradients& gradients);
 /// sums[c] += sum_t x[t, c].
 const char* add_column_sums(Queue queue, const Numbers& x, std::int64_t rows, std::int64_t columns,
                             float* sums);

@@ -4,6 +4,7 @@
 /// A layer norm may have no gain (OLMo) or bias (Command R): then w is 1, b 0.
 /// Patch merging norms neighbouring tokens as one: rows of `in` numbers, whatever the tokens read.
 /// Statistics are fp32 in both precisions. A device has kernels of ours for both norms and types.
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/mv.h>
@@ -124,13 +125,17 @@ void norm_on_device(const SegmentShape& s, Phase phase, Operands& o) {
   const std::size_t rstd = is_layer(s) ? 3 : 2;
   const device::NormRows rows = device_rows(s, o, gain, o.reads[1], o.reads[2], o.reads[rstd]);
   const device::Numbers dy = numbers_of(o.reads[0]);
-  if (has_weight_gradient(phase) && s.gain)
-    launched(device::norm_gradients(
-        queue, rows, dy, o.gradients[0].mutable_data_ptr<float>(),
-        has_bias(s) ? o.gradients.back().mutable_data_ptr<float>() : nullptr));
-  if (!has_input_gradient(phase)) return;
   const device::Numbers residual = s.residual ? numbers_of(o.reads[rstd + 1]) : device::Numbers{};
-  launched(device::norm_backward(queue, rows, dy, residual, numbers_of(o.writes[0].make())));
+  at::Tensor dx = has_input_gradient(phase) ? o.writes[0].make() : at::empty_like(o.reads[1]);
+  at::Tensor partial;
+  device::NormGradients gradients;
+  if (has_weight_gradient(phase) && s.gain) {
+    partial = at::empty({device::norm_partials(rows, has_bias(s))}, dx.options().dtype(at::kFloat));
+    gradients = {o.gradients[0].mutable_data_ptr<float>(),
+                 has_bias(s) ? o.gradients.back().mutable_data_ptr<float>() : nullptr,
+                 partial.mutable_data_ptr<float>()};
+  }
+  launched(device::norm_backward(queue, rows, dy, residual, numbers_of(dx), gradients));
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ struct dim3 {
   dim3(unsigned of_x = 1, unsigned of_y = 1, unsigned of_z = 1) : x(of_x), y(of_y), z(of_z) {}
 };
 inline thread_local dim3 threadIdx, blockIdx;
-inline dim3 gridDim;
+inline dim3 gridDim, blockDim;
 
 using cudaError_t = int;
 constexpr cudaError_t cudaSuccess = 0;
@@ -40,7 +40,11 @@ inline __nv_bfloat16 __float2bfloat16_rn(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   return {static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16U) & 1U)) >> 16U)};
 }
+struct float2 {
+  float x, y;
+};
 inline float __fdividef(float x, float y) { return x / y; }
+inline float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
 inline float rsqrtf(float x) { return 1.0F / std::sqrt(x); }
 
 namespace device_on_cpu {
@@ -93,6 +97,7 @@ void launch(Kernel* kernel, dim3 grid, dim3 block, void*, Arguments... arguments
   using namespace device_on_cpu;
   const unsigned threads = block.x * block.y;
   gridDim = grid;
+  blockDim = block;
   block_barrier = std::make_unique<std::barrier<>>(threads);
   warps.clear();
   for (unsigned w = 0; w < threads / 32; ++w) warps.push_back(std::make_unique<Warp>());

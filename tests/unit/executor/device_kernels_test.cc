@@ -15,6 +15,7 @@
 #include "executor/device/device_columns_cuda.cu"
 #include "executor/device/device_elements_cuda.cu"
 #include "executor/device/device_lookup_cuda.cu"
+#include "executor/device/device_norms_cuda.cu"
 #include "executor/device/device_rows_cuda.cu"
 
 namespace orrery::executor {
@@ -121,7 +122,8 @@ void DeviceRows::loss(std::int64_t padded) {
 }
 
 TEST_P(DeviceRows, Norms) {
-  for (const std::int64_t features : {136, 139}) norms(features);
+  // the last: several packs of a thread
+  for (const std::int64_t features : {136, 139, 1031}) norms(features);
 }
 
 void DeviceRows::norms(std::int64_t features) {
@@ -158,9 +160,15 @@ void DeviceRows::norms(std::int64_t features) {
                                 .rows = kRows,
                                 .features = features};
     device::norm(nullptr, rows, numbers_of(y), s.epsilon);
-    device::norm_backward(nullptr, rows, numbers_of(dy), numbers_of(residual), numbers_of(dx));
-    device::norm_gradients(nullptr, rows, numbers_of(dy), gain.mutable_data_ptr<float>(),
-                           layer ? bias.mutable_data_ptr<float>() : nullptr);
+    at::Tensor partial = at::full({device::norm_partials(rows, layer)}, 9.0);
+    device::norm_backward(
+        nullptr, rows, numbers_of(dy), numbers_of(residual), numbers_of(dx),
+        {gain.mutable_data_ptr<float>(), layer ? bias.mutable_data_ptr<float>() : nullptr,
+         partial.mutable_data_ptr<float>()});
+    at::Tensor alone = at::zeros_like(x);
+    device::norm_backward(nullptr, rows, numbers_of(dy), numbers_of(residual), numbers_of(alone),
+                          {});
+    EXPECT_TRUE(at::equal(alone, dx));
     expect_near(y, f.writes[0].tensor, rounding());
     expect_near(rstd, f.writes.back().tensor, kFloat);
     expect_near(dx, b.writes[0].tensor, rounding());

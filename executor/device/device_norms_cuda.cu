@@ -1,0 +1,268 @@
+#include "executor/device/device_code.cuh"
+
+namespace orrery::executor::device {
+namespace {
+
+/// Sums of two numbers of each of the block's threads; every thread gets them. Calls in turn take
+/// the two `turn`s in turn: the numbers of one may be read still when the next are written.
+template <int Threads>
+__device__ float2 sums_over_block(float2 x, int turn) {
+  constexpr int kWarpsOfBlock = Threads / kWarp;
+  __shared__ float2 of_warp[2][kWarpsOfBlock];
+  for (int other = kWarp / 2; other > 0; other /= 2) {
+    x.x += __shfl_xor_sync(0xffffffffU, x.x, other);
+    x.y += __shfl_xor_sync(0xffffffffU, x.y, other);
+  }
+  if (threadIdx.x % kWarp == 0) of_warp[turn][threadIdx.x / kWarp] = x;
+  __syncthreads();
+  float2 all{0.0F, 0.0F};
+  for (int w = 0; w < kWarpsOfBlock; ++w) {
+    all.x += of_warp[turn][w].x;
+    all.y += of_warp[turn][w].y;
+  }
+  return all;
+}
+
+/// The packs of a row that a thread has, the first of them in registers.
+template <class T, int N, int Threads>
+class RowPart {
+ public:
+  __device__ RowPart(const T* row, std::int64_t packs) : row_(row), packs_(packs) {
+    for (int j = 0; j < kHeld; ++j)
+      if (index(j) < packs_) held_[j] = pack_at<N>(row_, index(j));
+  }
+  template <class Visit>  // void(index in the row, pack), in order
+  __device__ void each(Visit visit) const {
+    for (int j = 0; j < kHeld; ++j)
+      if (index(j) < packs_) visit(index(j), held_[j]);
+    for (std::int64_t i = index(kHeld); i < packs_; i += Threads) visit(i, pack_at<N>(row_, i));
+  }
+
+ private:
+  static constexpr int kHeld = Threads == kWarp ? 8 : 4;
+  __device__ static std::int64_t index(int j) { return threadIdx.x + j * Threads; }
+  const T* row_;
+  std::int64_t packs_;
+  Pack<T, N> held_[kHeld] = {};
+};
+
+// A warp has a row that it can keep in registers, eight of them a block; four have a wider one.
+constexpr int kRowsOfBlock = 8, kThreadsOfWideRow = 128, kPacksOfWarp = kWarp * 8;
+
+template <class T, int N, int Threads>
+__global__ void norm_of_rows(Norm<T> n, std::int64_t rows, T* y, double epsilon) {
+  using Numbers = Pack<T, N>;
+  const std::int64_t row = blockIdx.x * static_cast<std::int64_t>(blockDim.y) + threadIdx.y;
+  if (row >= rows) return;
+  const RowPart<T, N, Threads> part(n.x + row * n.features, n.features / N);
+  const float share = 1.0F / static_cast<float>(n.features);
+  float mean = 0;
+  if (n.mean != nullptr) {
+    part.each([&](std::int64_t, const Numbers& x) {
+      for (int k = 0; k < N; ++k) mean += wide(x.number[k]);
+    });
+    mean = over_block<Threads>(mean, Sum()) * share;
+  }
+  float squares = 0;
+  part.each([&](std::int64_t, const Numbers& x) {
+    for (int k = 0; k < N; ++k) {
+      const float distance = wide(x.number[k]) - mean;
+      squares += distance * distance;
+    }
+  });
+  squares = over_block<Threads>(squares, Sum());
+  const float rstd = rsqrtf(squares * share + static_cast<float>(epsilon));
+  part.each([&](std::int64_t i, const Numbers& x) {
+    const Numbers gain = pack_at<N>(n.gain, i);
+    Numbers bias{}, result;
+    if (n.bias != nullptr) bias = pack_at<N>(n.bias, i);
+    for (int k = 0; k < N; ++k) {
+      const float scaled = (wide(x.number[k]) - mean) * rstd * wide(gain.number[k]);
+      store(result.number[k], n.bias == nullptr ? scaled : scaled + wide(bias.number[k]));
+    }
+    put_pack(y + row * n.features, i, result);
+  });
+  if (threadIdx.x != 0) return;
+  n.rstd[row] = rstd;
+  if (n.mean != nullptr) n.mean[row] = mean;
+}
+
+/// Threads of the backward kernel on one multiprocessor: more, and their sums leave the registers.
+constexpr int kThreadsOfProcessor = 1024, kProcessors = 132;
+
+/// What a thread of the backward kernel has of a row: J packs of each operand.
+template <class T, int N, int Threads, int J>
+struct Part {
+  Pack<T, N> dy[J] = {}, x[J] = {}, residual[J] = {};
+  float mean = 0, rstd = 0;
+
+  __device__ static int index(int j) { return static_cast<int>(threadIdx.x) + j * Threads; }
+  __device__ Part(const Norm<T>& n, const T* of_dy, const T* of_residual, std::int64_t row) {
+    const std::int64_t first = row * n.features;
+    for (int j = 0; j < J; ++j) {
+      if (index(j) * N >= n.features) continue;
+      dy[j] = pack_at<N>(of_dy + first, index(j));
+      x[j] = pack_at<N>(n.x + first, index(j));
+      if (of_residual != nullptr) residual[j] = pack_at<N>(of_residual + first, index(j));
+    }
+    mean = n.mean == nullptr ? 0.0F : n.mean[row];
+    rstd = n.rstd[row];
+  }
+};
+
+// dx = r (g - [layer] mean(g) - x' mean(g x')) with g = dy gain, x' = (x - mean) r; a block has
+// every gridDim.x-th row, and its sums over them of dy x' and, for a bias, dy stand in
+// partial[block, 1 or 2, features].
+template <class T, int N, int Threads, int J, bool Gradients>
+__global__ void __launch_bounds__(Threads, kThreadsOfProcessor / Threads)
+    norm_backward_of_rows(Norm<T> n, std::int64_t rows, const T* dy, const T* residual, T* dx,
+                          bool of_bias, float* partial) {
+  using Of = Part<T, N, Threads, J>;
+  Pack<T, N> gain[J] = {};
+  for (int j = 0; j < J; ++j)
+    if (Of::index(j) * N < n.features) gain[j] = pack_at<N>(n.gain, Of::index(j));
+  float sum_gain[J][N] = {};
+  float sum_bias[J][N] = {};
+  const float share = 1.0F / static_cast<float>(n.features);
+  int turn = 0;
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const Of of(n, dy, residual, row);
+    float2 sums{0.0F, 0.0F};  // beyond the row dy is 0
+    for (int j = 0; j < J; ++j) {
+      for (int k = 0; k < N; ++k) {
+        const float d = wide(of.dy[j].number[k]), g = d * wide(gain[j].number[k]),
+                    at = (wide(of.x[j].number[k]) - of.mean) * of.rstd;
+        sums.x += g;
+        sums.y += g * at;
+        if (!Gradients) continue;
+        sum_gain[j][k] += d * at;
+        sum_bias[j][k] += d;
+      }
+    }
+    sums = sums_over_block<Threads>(sums, turn);
+    turn ^= 1;
+    const float mean = n.mean == nullptr ? 0.0F : sums.x * share, product = sums.y * share;
+    for (int j = 0; j < J; ++j) {
+      if (Of::index(j) * N >= n.features) continue;
+      Pack<T, N> result;
+      for (int k = 0; k < N; ++k) {
+        const float g = wide(of.dy[j].number[k]) * wide(gain[j].number[k]),
+                    at = (wide(of.x[j].number[k]) - of.mean) * of.rstd;
+        store(result.number[k],
+              of.rstd * (g - mean - at * product) + wide(of.residual[j].number[k]));
+      }
+      put_pack(dx + row * n.features, Of::index(j), result);
+    }
+  }
+  if (!Gradients) return;
+  float* own = partial + blockIdx.x * (of_bias ? 2 : 1) * n.features;
+  for (int j = 0; j < J; ++j) {
+    if (Of::index(j) * N >= n.features) continue;
+    for (int k = 0; k < N; ++k) {
+      own[Of::index(j) * N + k] = sum_gain[j][k];
+      if (of_bias) own[n.features + Of::index(j) * N + k] = sum_bias[j][k];
+    }
+  }
+}
+
+// gain[c] += sum_b partial[b, 0, c], likewise bias: a warp has kWarp columns of every kParts-th
+// block.
+constexpr int kParts = 8;
+__global__ void add_partials(const float* partial, int blocks, std::int64_t features,
+                             std::int64_t columns, float* gain, float* bias) {
+  __shared__ float of_warp[kParts][kWarp];
+  const std::int64_t c = blockIdx.x * static_cast<std::int64_t>(kWarp) + threadIdx.x;
+  float sum = 0;
+  if (c < columns)
+    for (int b = static_cast<int>(threadIdx.y); b < blocks; b += kParts)
+      sum += partial[b * columns + c];
+  of_warp[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || c >= columns) return;
+  for (int w = 1; w < kParts; ++w) sum += of_warp[w][threadIdx.x];
+  if (c < features)
+    gain[c] += sum;
+  else
+    bias[c - features] += sum;
+}
+
+/// Threads that have a row: enough for a pack each, as far as that goes.
+constexpr int kMostThreads = 1024, kMostFeatures = kMostThreads * 32;
+
+int threads_of(std::int64_t packs) {
+  int threads = 128;
+  while (threads < packs && threads < kMostThreads) threads *= 2;
+  return threads;
+}
+
+/// As many blocks as an H100 holds at once, whatever the device: the order of sums is that of the
+/// shape alone.
+int blocks_of(std::int64_t rows, int threads) {
+  const int most = kProcessors * kThreadsOfProcessor / threads;
+  return rows < most ? static_cast<int>(rows) : most;
+}
+
+/// Calls `launch` with threads and packs of each as constants.
+template <int N, class Launch>
+void by_threads(std::int64_t features, Launch launch) {
+  const std::integral_constant<int, 1> one;
+  if (features > kMostThreads * N)
+    return launch(std::integral_constant<int, kMostThreads>(),
+                  std::integral_constant<int, kMostFeatures / kMostThreads / N>());
+  switch (threads_of(features / N)) {
+    case 128: return launch(std::integral_constant<int, 128>(), one);
+    case 256: return launch(std::integral_constant<int, 256>(), one);
+    case 512: return launch(std::integral_constant<int, 512>(), one);
+    default: return launch(std::integral_constant<int, kMostThreads>(), one);
+  }
+}
+
+}  // namespace
+
+const char* norm(Queue queue, const NormRows& rows, const Numbers& y, double epsilon) {
+  return by_width(rows.x, rows.features, {rows.x.data, rows.gain.data, rows.bias.data, y.data},
+                  [&]<class T, class W>(T* x, W) {
+                    const auto run = [&](auto kernel, int threads, int of_block) {
+                      launch(kernel, grid_of((rows.rows + of_block - 1) / of_block),
+                             dim3(threads, of_block), queue, norm_of(rows, x), rows.rows, as(y, x),
+                             epsilon);
+                    };
+                    if (rows.features / W::value <= kPacksOfWarp)
+                      run(norm_of_rows<T, W::value, kWarp>, kWarp, kRowsOfBlock);
+                    else
+                      run(norm_of_rows<T, W::value, kThreadsOfWideRow>, kThreadsOfWideRow, 1);
+                  });
+}
+
+// Of the widest packs: narrower ones take more threads, in fewer blocks.
+std::int64_t norm_partials(const NormRows& rows, bool of_bias) {
+  const int packed = rows.x.bf16 ? kPacked<__nv_bfloat16> : kPacked<float>;
+  return blocks_of(rows.rows, threads_of(rows.features / packed)) * rows.features *
+         (of_bias ? 2 : 1);
+}
+
+const char* norm_backward(Queue queue, const NormRows& rows, const Numbers& dy,
+                          const Numbers& residual, const Numbers& dx, const NormGradients& to) {
+  if (rows.features > kMostFeatures) return "a norm of more than 32,768 features";
+  return by_width(
+      rows.x, rows.features, {rows.x.data, rows.gain.data, dy.data, residual.data, dx.data},
+      [&]<class T, class W>(T* x, W) {
+        by_threads<W::value>(rows.features, [&]<class Threads, class J>(Threads, J) {
+          const int blocks = blocks_of(rows.rows, Threads::value);
+          const bool of_bias = to.bias != nullptr;
+          const auto run = [&](auto kernel) {
+            launch(kernel, grid_of(blocks), Threads::value, queue, norm_of(rows, x), rows.rows,
+                   as(dy, x), as(residual, x), as(dx, x), of_bias, to.partial);
+          };
+          if (to.gain == nullptr)
+            return run(norm_backward_of_rows<T, W::value, Threads::value, J::value, false>);
+          run(norm_backward_of_rows<T, W::value, Threads::value, J::value, true>);
+          const std::int64_t columns = rows.features * (of_bias ? 2 : 1);
+          launch(add_partials, grid_of((columns + kWarp - 1) / kWarp), dim3(kWarp, kParts), queue,
+                 static_cast<const float*>(to.partial), blocks, rows.features, columns, to.gain,
+                 to.bias);
+        });
+      });
+}
+
+}  // namespace orrery::executor::device

@@ -7,10 +7,11 @@
 ///    their communication left out, and finds its operands as cold or warm as training leaves them.
 ///    All Programs take turns until their share of the budget is spent, so that the machine's drift
 ///    reaches all alike. On a GPU, where a Program takes longer to set up than to run, each
-///    operation runs alone over rotating buffers;
+///    operation runs alone over rotating buffers, the host ahead of it;
 ///  * composition: whole training steps against the sum of their operators' medians: a factor and
-///    an overhead per operation (composition.h);
-///  * launch: that overhead, and time of a step outside its spans, per operation;
+///    an overhead per operation (composition.h). On a GPU steps without marks: an event between two
+///    operations costs as much as a short one;
+///  * launch: that overhead, and on the CPU time of a step outside its spans, per operation;
 ///  * control: a fixed work, timed again and again between all of this (control.h);
 ///  * collectives: every group size that is a power of two up to the number of ranks, neighbours
 ///    and strided, all groups at once;
@@ -56,7 +57,8 @@ using model::SegmentShape;
 
 /// Shares of the budget; what is left over passes on.
 constexpr double kOperatorShare = 0.72, kProductShare = 0.78;
-constexpr std::int64_t kCompositionSequences = 4;
+// On a GPU: of whole Programs of few layers, for as many parameters as are drawn in a few seconds.
+constexpr std::int64_t kCompositionLayers = 2, kMostParameters = 700'000'000;
 constexpr std::size_t kTurnsOfControl = 8;
 // in a round: nothing but these turns measures such a block, while operations are in many Programs
 constexpr std::size_t kTurnsOfHeldOut = 3;
@@ -69,15 +71,17 @@ Repeats turn_of(const plan::Program& program) {
 /// What is measured on a kind of device: models and products of the size it trains.
 struct Range {
   std::vector<std::int64_t> sequences;  // of a micro-batch, most useful first
+  std::int64_t most_rows;               // tokens of all of them
   std::int64_t longest;                 // tokens of a sequence
   std::vector<std::int64_t> rows, widths;
   std::int64_t most_bytes;  // operands of one operation
 };
 Range range_of(c10::Device device) {
   if (device.is_cpu())
-    return {{4, 1, 8, 2}, 1 << 20, {64, 512, 2048}, {128, 512, 2048}, std::int64_t{1} << 40};
-  return {
-      {1, 4, 2}, 4096, {1024, 4096, 16384}, {1024, 2048, 4096, 8192, 16384}, std::int64_t{6} << 30};
+    return {{4, 1, 8, 2},    1 << 30,          1 << 20,
+            {64, 512, 2048}, {128, 512, 2048}, std::int64_t{1} << 40};
+  return {{1, 4, 16, 2},        16384, 4096, {1024, 4096, 16384}, {1024, 2048, 4096, 8192, 16384},
+          std::int64_t{6} << 30};
 }
 
 std::int64_t operand_bytes(const plan::Program& program, const plan::Op& op) {
@@ -188,13 +192,23 @@ class Calibration {
           if (!left) break;
           TRY(left, operators_of(program));
         }
-        if (!left || sequences != range_.sequences.front()) continue;
-        TRY(const plan::Program whole,
-            program_alone(model, kCompositionSequences, tokens_of(model), precision()));
-        TRY_VOID(play(whole, {}, played_.emplace_back()));
+        if (left && in_range(model, sequences)) TRY_VOID(train_whole(model, sequences));
       }
     }
     for (TimedBlock& block : held_out_) TRY_VOID(block.train(site_, {}));
+    return {};
+  }
+
+  /// A step of a few layers with embedding and head, as training runs it.
+  base::Result<void> train_whole(model::ModelSpec model, std::int64_t sequences) {
+    model.layers = std::min(model.layers, kCompositionLayers);
+    if (model.parameters() > kMostParameters) return {};
+    TRY(plan::Program program, program_alone(model, sequences, tokens_of(model), precision()));
+    std::vector<double> seconds;
+    TRY_VOID(train_alone(site_, program, program.spec.vocab,
+                         [&](const RecordedStep& step) { seconds.push_back(step.wall_seconds); },
+                         {.recorded = false}));
+    trained_.push_back({std::move(program), timing_of(std::move(seconds)).median});
     return {};
   }
 
@@ -280,6 +294,11 @@ class Calibration {
   base::Result<void> composition() {
     std::vector<ComposedStep> steps;
     std::vector<double> gaps;
+    for (const TrainedProgram& trained : trained_) {
+      TRY(const double seconds, mean_over_ranks(communicator_, trained.seconds));
+      if (const auto step = composed_of(trained.program, seconds, profile_.operators))
+        steps.push_back(*step);
+    }
     for (const PlayedProgram& played : played_) {
       if (played.gaps.empty()) continue;  // the budget ended before
       TRY(const ComposedStep step, steps_.composed(played, profile_.operators, communicator_));
@@ -292,8 +311,8 @@ class Calibration {
     const Composition c = fit_composition(steps);
     profile_.composition_factor = c.factor * ranks_per_core_;
     profile_.composition_residual = c.residual;
-    profile_.launch_seconds =
-        (c.overhead + std::max(0.0, timing_of(gaps).median)) * ranks_per_core_;
+    const double gap = gaps.empty() ? 0.0 : std::max(0.0, timing_of(gaps).median);
+    profile_.launch_seconds = (c.overhead + gap) * ranks_per_core_;
     return {};
   }
 
@@ -400,16 +419,17 @@ class Calibration {
   [[nodiscard]] std::int64_t tokens_of(const model::ModelSpec& model) const {
     return std::min(model.max_positions, range_.longest);
   }
+  [[nodiscard]] bool in_range(const model::ModelSpec& model, std::int64_t sequences) const {
+    return sequences * tokens_of(model) <= range_.most_rows;
+  }
   [[nodiscard]] std::vector<plan::Program> programs_at(const model::ModelSpec& model,
                                                        std::int64_t sequences) const {
+    if (!in_range(model, sequences)) return {};
     return programs_of(model, precision(), options_.ranks, sequences,
                        sequences == range_.sequences.front(), tokens_of(model));
   }
-  const model::OperatorPoint* find(const SegmentShape& shape, Phase phase) const {
-    for (const auto& p : profile_.operators) {
-      if (p.phase == phase && p.shape == shape) return &p;
-    }
-    return nullptr;
+  [[nodiscard]] const model::OperatorPoint* find(const SegmentShape& shape, Phase phase) const {
+    return point_of(profile_.operators, shape, phase);
   }
 
   const CalibrateOptions& options_;
@@ -426,6 +446,11 @@ class Calibration {
   std::int64_t samples_ = 0, refused_ = 0;  // operations alone or steps, on this rank
   OperationSamples steps_;
   std::vector<PlayedProgram> played_;
+  struct TrainedProgram {
+    plan::Program program;
+    double seconds = 0;  // of a step
+  };
+  std::vector<TrainedProgram> trained_;  // on a GPU
   std::vector<TimedBlock> held_out_;
   std::vector<model::Control> controls_;
 };

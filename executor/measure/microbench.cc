@@ -1,14 +1,18 @@
 #include "executor/measure/microbench.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 #include <time.h>
 
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "executor/device/timed_wait.h"
 #include "executor/measure/recorded_training.h"
 
 namespace orrery::executor {
@@ -107,26 +111,45 @@ Timing time_calls(const std::function<void(std::size_t)>& call, const Sampling& 
 
 namespace {
 
-// Calls of one sample on an accelerator: long against the resolution of its events (0.5 us), many
-// enough to fill its queue.
+// Calls of one sample on an accelerator: long against the resolution of its events (0.5 us), few
+// enough for its queue.
 constexpr double kSampleSeconds = 5e-4;
 constexpr int kMostCallsOfSample = 40;
+constexpr double kIssueSeconds = 1e-4;  // of a call, before it is known
+constexpr double kIssueMargin = 1.5;
+
+/// What follows on the device's queue starts `seconds` from now at the earliest.
+void hold(c10::Device device, at::Tensor& clock, double seconds) {
+  auto* const time = clock.mutable_data_ptr<std::int64_t>();
+  const auto done = [](const char* fault) { TORCH_CHECK(fault == nullptr, fault); };
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  void* const queue = guard.getStream(device).native_handle();
+  done(device::store_time(queue, time));
+  done(device::wait_since(queue, time, static_cast<std::int64_t>(1e9 * seconds)));
+}
 
 }  // namespace
 
 Timing time_on_accelerator(const std::function<void(std::size_t)>& call, const Sampling& sampling,
                            c10::Device device) {
   std::size_t i = 0;
+  double issue = kIssueSeconds;  // what the host takes for a call
+  at::Tensor clock = at::empty({1}, at::TensorOptions().dtype(at::kLong).device(device));
   const auto timed = [&](int samples, int calls) {
     DeviceMarks marks(device);
-    marks.mark();
+    double longest = 0;
     for (int s = 0; s < samples; ++s) {
+      hold(device, clock, kIssueMargin * issue * calls);
+      marks.mark();
+      const Stopwatch host;
       for (int c = 0; c < calls; ++c) call(i++);
+      longest = std::max(longest, host.seconds() / calls);
       marks.mark();
     }
+    issue = std::min(longest, issue);
     const std::vector<std::int64_t> at = marks.picoseconds();
     std::vector<double> seconds;
-    for (std::size_t s = 1; s < at.size(); ++s)
+    for (std::size_t s = 1; s < at.size(); s += 2)
       seconds.push_back(1e-12 * real(at[s] - at[s - 1]) / calls);
     return timing_of(std::move(seconds));
   };

@@ -41,9 +41,9 @@ Timing timing_of(std::vector<double> seconds);
 /// Median wall seconds of `call(i)`, i = 0, 1, …
 Timing time_calls(const std::function<void(std::size_t)>& call, const Sampling& sampling);
 
-/// The same by events of the device's stream, per call: a sample is a run of calls that fills the
-/// device's queue, as training does, so that a call takes its kernels' time or its host's,
-/// whichever is longer. At most `sampling.samples` of them in about `sampling.seconds`.
+/// The same by events of the device's stream, per call: a sample is a run of calls that the host
+/// has issued before the first of them starts, as in training, where it is ahead; what a host takes
+/// is no part of it. At most `sampling.samples` of them in about `sampling.seconds`.
 Timing time_on_accelerator(const std::function<void(std::size_t)>& call, const Sampling& sampling,
                            c10::Device device);
 

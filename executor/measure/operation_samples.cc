@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "plan/program/expand.h"
 
 namespace orrery::executor {
 
@@ -19,6 +20,13 @@ base::Result<model::OperatorPoint> point_over_ranks(const model::SegmentShape& s
   TRY(p.seconds_p10, mean_over_ranks(world, timing.p10));
   TRY(p.seconds_p90, mean_over_ranks(world, timing.p90));
   return p;
+}
+
+const model::OperatorPoint* point_of(const std::vector<model::OperatorPoint>& points,
+                                     const model::SegmentShape& shape, model::Phase phase) {
+  const auto at = std::ranges::find_if(
+      points, [&](const model::OperatorPoint& p) { return p.phase == phase && p.shape == shape; });
+  return at == points.end() ? nullptr : &*at;
 }
 
 std::size_t OperationSamples::index_of(const model::SegmentShape& shape, model::Phase phase) {
@@ -71,16 +79,31 @@ base::Result<ComposedStep> OperationSamples::composed(
   ComposedStep step;
   for (const auto& [index, operation] : played.operations) {
     const Sample& s = samples_[index];
-    const auto point = std::ranges::find_if(points, [&](const model::OperatorPoint& p) {
-      return p.phase == s.phase && p.shape == s.shape;
-    });
-    if (point == points.end()) continue;
+    const model::OperatorPoint* const point = point_of(points, s.shape, s.phase);
+    if (point == nullptr) continue;
     step.seconds += timing_of(operation.totals).median;
     step.medians += real(operation.occurrences) * point->seconds_median;
     step.operations += real(operation.occurrences);
   }
   TRY(step.seconds, mean_over_ranks(world, step.seconds));
   return step;
+}
+
+std::optional<ComposedStep> composed_of(const plan::Program& program, double seconds,
+                                        const std::vector<model::OperatorPoint>& points) {
+  ComposedStep step{.seconds = seconds};
+  bool all = true;
+  std::map<const plan::Op*, const model::OperatorPoint*> known;
+  plan::for_each_op(program, program.classes.front(), [&](const plan::OpInstance& o) {
+    if (o.op->kind != plan::OpKind::kCompute || is_load(program.segments[o.op->segment])) return;
+    const auto [at, fresh] = known.try_emplace(o.op, nullptr);
+    if (fresh) at->second = point_of(points, program.segments[o.op->segment], o.op->phase);
+    all = all && at->second != nullptr;
+    if (!all) return;
+    step.medians += at->second->seconds_median;
+    ++step.operations;
+  });
+  return all ? std::optional(step) : std::nullopt;
 }
 
 }  // namespace orrery::executor

@@ -2,6 +2,7 @@
 /// Seconds of operations where they run: taken from recorded steps, by shape and phase.
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "executor/measure/composition.h"
@@ -13,6 +14,10 @@ namespace orrery::executor {
 
 /// Loads of tokens are not measured.
 bool is_load(const model::SegmentShape& shape);
+
+/// Null: there is none.
+const model::OperatorPoint* point_of(const std::vector<model::OperatorPoint>& points,
+                                     const model::SegmentShape& shape, model::Phase phase);
 
 /// Percentiles averaged over ranks.
 base::Result<model::OperatorPoint> point_over_ranks(const model::SegmentShape& shape,
@@ -28,6 +33,11 @@ struct PlayedProgram {
   std::map<std::size_t, Operation> operations;  // by index of OperationSamples
   std::vector<double> gaps;                     // time outside spans per operation, by step
 };
+
+/// A step of the Program's first rank that took `seconds` as a whole, against the points of its
+/// compute operations, loads apart; none where one of them has no point.
+std::optional<ComposedStep> composed_of(const plan::Program& program, double seconds,
+                                        const std::vector<model::OperatorPoint>& points);
 
 class OperationSamples {
  public:

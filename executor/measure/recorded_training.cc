@@ -39,7 +39,8 @@ base::Result<void> train(Site& site, Communicator& transport, const plan::Progra
     TRY_VOID(site.communicator->barrier());
     const double cpu = thread_cpu_seconds();
     const Stopwatch clock;
-    TRY_VOID(interpreter->step(step, true));
+    TRY_VOID(interpreter->step(step, repeats.recorded));
+    if (!site.device.is_cpu()) cuda_synchronize(site.device.index());
     const double wall = clock.seconds();
     if (step < repeats.warm) continue;
     visit({.wall_seconds = wall,

@@ -23,7 +23,8 @@ base::Result<plan::Program> program_alone(const model::ModelSpec& model, std::in
                                           std::int64_t tokens, model::Precision precision);
 
 /// A step. Used: on the CPU the thread's CPU time, of steps that nothing disturbed as long as the
-/// step; on an accelerator its own time, which spans of a step cover without a gap.
+/// step; on an accelerator its own time, which spans of a step cover without a gap. No spans of a
+/// step that is not recorded.
 struct RecordedStep {
   double wall_seconds = 0, used_seconds = 0;
   const std::vector<plan::Span>& spans;
@@ -32,6 +33,7 @@ using OnStep = std::function<void(const RecordedStep&)>;
 
 struct Repeats {
   int warm = 2, steps = 8;
+  bool recorded = true;
 };
 
 /// Every rank plays the Program's rank 0 by itself, all at once; its communication moves nothing.

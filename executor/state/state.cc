@@ -72,6 +72,8 @@ struct Cut {
     global_inner = p.shape[1];
     inner_first = slice(plan::Dimension::kIn) * inner;
   }
+  /// Local elements from i on whose indices in the global tensor follow one another.
+  [[nodiscard]] std::int64_t rest_of_row(std::int64_t i) const { return inner - i % inner; }
   /// Row-major index in the global tensor of local element i; -1 for padding.
   [[nodiscard]] std::int64_t global_index(std::int64_t i) const {
     const std::int64_t outer = i / (local * inner) + outer_first, rest = i % (local * inner);
@@ -79,6 +81,8 @@ struct Cut {
     return row >= global ? -1 : (outer * global + row) * global_inner + inner_first + rest % inner;
   }
 };
+
+constexpr std::int64_t kElementsOfTask = 1 << 16;
 
 /// Of element `index` of the whole tensor, whose rows have `columns` elements.
 double initial_value(plan::Init init, std::uint64_t stream, std::uint64_t index, double columns,
@@ -105,7 +109,10 @@ double initial_value(plan::Init init, std::uint64_t stream, std::uint64_t index,
 void initial_parameters(const plan::ParameterUnit& unit, const FlatRange& range, std::uint64_t seed,
                         std::int64_t layers, std::span<float> out) {
   ORRERY_CHECK(static_cast<std::int64_t>(out.size()) == range.end - range.begin);
-  std::ranges::fill(out, 0.0F);
+  at::parallel_for(0, range.end - range.begin, kElementsOfTask,
+                   [&](std::int64_t first, std::int64_t last) {
+                     std::fill(out.begin() + first, out.begin() + last, 0.0F);
+                   });
   for (const plan::Parameter& p : unit.parameters) {
     const std::int64_t from = std::max(p.offset, range.begin),
                        to = std::min(p.offset + elements_of(p.local_shape), range.end);
@@ -115,13 +122,16 @@ void initial_parameters(const plan::ParameterUnit& unit, const FlatRange& range,
     const std::uint64_t stream = base::derive(seed, name_hash(full_name(p, range.layer)));
     const double columns = real(p.shape.back());
     // Each element's value depends on its index alone, so the number of threads changes nothing.
-    at::parallel_for(from, to, 1 << 16, [&](std::int64_t first, std::int64_t last) {
-      for (std::int64_t i = first; i < last; ++i) {
+    at::parallel_for(from, to, kElementsOfTask, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t i = first, end = first; i < last; i = end) {
+        end = std::min(last, i + cut.rest_of_row(i - p.offset));
         const std::int64_t index = cut.global_index(i - p.offset);
         if (index < 0) continue;
-        const double value =
-            initial_value(p.init, stream, static_cast<std::uint64_t>(index), columns, layers);
-        out[as_index(i - range.begin)] = static_cast<float>(value);
+        for (std::int64_t k = i; k < end; ++k) {
+          const double value = initial_value(
+              p.init, stream, static_cast<std::uint64_t>(index + k - i), columns, layers);
+          out[as_index(k - range.begin)] = static_cast<float>(value);
+        }
       }
     });
   }

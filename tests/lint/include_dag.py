@@ -82,7 +82,7 @@ SUB_ROOMS = {
         "segments": {"state", "device"},
         "scans": {"segments"},
         "runtime": {"launch", "state", "transport", "segments"},
-        "measure": {"state", "transport", "segments", "runtime"},
+        "measure": {"state", "transport", "device", "segments", "runtime"},
     },
     "cli": {
         ".": set(),

@@ -106,5 +106,29 @@ TEST(OperationSamples, AProgramIsHeldAgainstTheMediansOfAllThatRanIt) {
   EXPECT_DOUBLE_EQ(known.operations, 2);
 }
 
+// Both operations of two micro-batches, the load and the collective apart.
+TEST(OperationSamples, AWholeStepStandsAgainstAllItsPoints) {
+  plan::Program program = small_program();
+  program.micro_batches = 2;
+  plan::Node call, loop;
+  call.call = plan::TemplateId(0);
+  call.micro_batch_from_loop = loop.is_loop = true;
+  loop.axis = plan::Axis::kMicroBatch;
+  loop.end = 2;
+  loop.body.push_back(call);
+  program.classes.emplace_back().body.push_back(loop);
+  const model::SegmentShape norm = program.segments[plan::SegmentId(1)];
+  std::vector<model::OperatorPoint> points{{.shape = norm, .phase = Phase::kF}};
+  points[0].seconds_median = 0.002;
+  EXPECT_FALSE(composed_of(program, 0.012, points)) << "no point of the backward";
+  points.push_back({.shape = norm, .phase = Phase::kB});
+  points[1].seconds_median = 0.003;
+  const auto step = composed_of(program, 0.012, points);
+  ASSERT_TRUE(step);
+  EXPECT_DOUBLE_EQ(step->seconds, 0.012);
+  EXPECT_DOUBLE_EQ(step->medians, 0.010);
+  EXPECT_DOUBLE_EQ(step->operations, 4);
+}
+
 }  // namespace
 }  // namespace orrery::executor

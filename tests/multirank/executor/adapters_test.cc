@@ -46,8 +46,8 @@ ModelSpec model_of(const Kind& kind) {
 }
 
 using Options = plan::UniformOptions;
-const std::vector<std::pair<std::string, Options>>& plans() {
-  static const std::vector<std::pair<std::string, Options>> kPlans{
+const NamedOptions& plans() {
+  static const NamedOptions kPlans{
       {"tp2", {.tp = 2}},
       {"tp2_sp", {.tp = 2, .sequence_parallel = true}},
       {"tp2_sp_pieces2", {.tp = 2, .sequence_parallel = true, .tensor_pieces = 2}},
@@ -127,11 +127,18 @@ TEST(AdaptersAlone, MoveAndFrozenWeightsDoNot) {
 
 class Adapters : public ::testing::TestWithParam<std::size_t> {};
 
+std::vector<double> losses_alone(const ModelSpec& m) {
+  return trained_once(m.fingerprint(),
+                      [&] {
+                        return Curve{losses_of(m, {}, "self"), {}, {}};
+                      })
+      .losses;
+}
+
 TEST_P(Adapters, TrainLikeOneProcess) {
   const auto& [name, options] = plans()[GetParam()];
   const std::optional<base::Json> json =
-      found_by_ranks("AdapterRank.Trains", std::to_string(GetParam()),
-                     options.tp * options.pp * options.dp * options.cp);
+      found_by_ranks("AdapterRank.Trains", rank_case(plans()[GetParam()]), rank_cases(plans()));
   ASSERT_TRUE(json);
   for (const Kind& kind : kKinds) {
     if (!runs(kind, options)) continue;
@@ -140,7 +147,7 @@ TEST_P(Adapters, TrainLikeOneProcess) {
     const auto faults = plan::check(program_of(m, options));
     ASSERT_TRUE(faults.empty()) << faults.front().message;
     const double difference = largest_relative_difference(
-        json->at(kind.name).get<std::vector<double>>(), losses_of(m, {}, "self"));
+        json->at(kind.name).get<std::vector<double>>(), losses_alone(m));
     EXPECT_LE(difference, 1e-6);
     std::printf("%-24s loss %.1e  %s\n", name.c_str(), difference, kind.name);
   }
@@ -150,11 +157,14 @@ INSTANTIATE_TEST_SUITE_P(Plans, Adapters, ::testing::Range(std::size_t{0}, plans
 
 // Not a test of its own: what each rank of the test above runs.
 RANK_BODY(AdapterRank, Trains) {
-  const Options& options = plans()[std::stoul(case_of_ranks())].second;
-  base::Json out;
-  for (const Kind& kind : kKinds)
-    if (runs(kind, options)) out[kind.name] = losses_of(model_of(kind), options, "mpi");
-  keep_found(out);
+  find_for_cases([](const std::string& name) {
+    const Options& options =
+        std::ranges::find(plans(), name, &NamedOptions::value_type::first)->second;
+    base::Json out;
+    for (const Kind& kind : kKinds)
+      if (runs(kind, options)) out[kind.name] = losses_of(model_of(kind), options, "mpi");
+    return out;
+  });
 }
 
 }  // namespace

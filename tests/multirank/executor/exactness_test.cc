@@ -114,23 +114,24 @@ TEST(Exactness, SchedulesAreBitExact) {
 
 // Not a test of its own: what each rank of train_ranks runs.
 RANK_BODY(Rank, Trains) {
-  const std::string name = case_of_ranks();
-  RunOptions options = training();
-  options.backend = "mpi";
-  options.timeline = true;
-  base::Json out;
-  for (const char* family : kFamilies) {
-    const PlanCase& c = plan_case(name);
-    const plan::Program program = lowered(c, model_of(c, family));
-    const base::Result<RunReport> report = run(program, options);
-    ASSERT_TRUE(report) << base::to_string(report.error());
-    std::vector<double> losses;
-    for (const StepResult& s : report->steps) losses.push_back(s.loss);
-    out[family] = {{"losses", losses},
-                   {"peaks", report->peak_memory_bytes},
-                   {"order", order_of(program, report->timeline)}};
-  }
-  keep_found(out);
+  find_for_cases([](const std::string& name) {
+    RunOptions options = training();
+    options.backend = "mpi";
+    options.timeline = true;
+    base::Json out;
+    for (const char* family : kFamilies) {
+      const PlanCase& c = plan_case(name);
+      const plan::Program program = lowered(c, model_of(c, family));
+      const base::Result<RunReport> report = run(program, options);
+      if (!report) throw std::runtime_error(base::to_string(report.error()));
+      std::vector<double> losses;
+      for (const StepResult& s : report->steps) losses.push_back(s.loss);
+      out[family] = {{"losses", losses},
+                     {"peaks", report->peak_memory_bytes},
+                     {"order", order_of(program, report->timeline)}};
+    }
+    return out;
+  });
 }
 
 }  // namespace

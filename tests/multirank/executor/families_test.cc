@@ -183,8 +183,8 @@ ModelSpec model_of(const Kind& kind) {
   return m;
 }
 
-const std::vector<std::pair<std::string, plan::UniformOptions>>& plans() {
-  static const std::vector<std::pair<std::string, plan::UniformOptions>> kPlans{
+const NamedOptions& plans() {
+  static const NamedOptions kPlans{
       {"tp2_dp2_zero3", {.tp = 2, .dp = 2, .zero = 3}},
       {"tp2_sp_pp2_recompute",
        {.tp = 2, .pp = 2, .sequence_parallel = true, .recompute = plan::Recompute::kFull}},
@@ -206,8 +206,8 @@ class Families : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(Families, TrainLikeOneProcess) {
   const auto& [name, options] = plans()[GetParam()];
-  const std::optional<base::Json> json = found_by_ranks(
-      "FamilyRank.Trains", std::to_string(GetParam()), options.tp * options.pp * options.dp);
+  const std::optional<base::Json> json =
+      found_by_ranks("FamilyRank.Trains", rank_case(plans()[GetParam()]), rank_cases(plans()));
   ASSERT_TRUE(json);
   for (const Kind& kind : kKinds) {
     if (!runs(kind, options)) continue;
@@ -227,21 +227,23 @@ INSTANTIATE_TEST_SUITE_P(Plans, Families, ::testing::Range(std::size_t{0}, plans
 
 // Not a test of its own: what each rank of the test above runs.
 RANK_BODY(FamilyRank, Trains) {
-  const plan::UniformOptions& options = plans()[std::stoul(case_of_ranks())].second;
-  RunOptions run_options = training();
-  run_options.backend = "mpi";
-  base::Json out;
-  for (const Kind& kind : kKinds) {
-    if (!runs(kind, options)) continue;
-    const auto report = run(program_of(model_of(kind), options), run_options);
-    ASSERT_TRUE(report) << kind.name << base::to_string(report.error());
-    std::vector<double> losses;
-    for (const StepResult& s : report->steps) losses.push_back(s.loss);
-    EXPECT_TRUE(std::ranges::all_of(losses, [](double l) { return std::isfinite(l); }))
-        << kind.name << ": a loss is not a number, the first is " << losses.front();
-    out[kind.name] = losses;
-  }
-  keep_found(out);
+  find_for_cases([](const std::string& name) {
+    const auto& plan = *std::ranges::find(plans(), name, &NamedOptions::value_type::first);
+    RunOptions run_options = training();
+    run_options.backend = "mpi";
+    base::Json out;
+    for (const Kind& kind : kKinds) {
+      if (!runs(kind, plan.second)) continue;
+      const auto report = run(program_of(model_of(kind), plan.second), run_options);
+      if (!report) throw std::runtime_error(kind.name + (": " + base::to_string(report.error())));
+      std::vector<double> losses;
+      for (const StepResult& s : report->steps) losses.push_back(s.loss);
+      EXPECT_TRUE(std::ranges::all_of(losses, [](double l) { return std::isfinite(l); }))
+          << kind.name << ": a loss is not a number, the first is " << losses.front();
+      out[kind.name] = losses;
+    }
+    return out;
+  });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // they hold the bytes that their Programs state.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -163,7 +164,7 @@ class Kinds : public ::testing::TestWithParam<std::size_t> {};
 TEST_P(Kinds, TrainLikeOneProcess) {
   const Layout& layout = layouts()[GetParam()];
   const std::optional<base::Json> found =
-      found_by_ranks("KindRank.Trains", std::to_string(GetParam()), layout.ranks());
+      found_by_ranks("KindRank.Trains", {layout.name, layout.ranks()}, rank_cases(layouts()));
   ASSERT_TRUE(found);
   for (const Kind& kind : kKinds) {
     const ModelSpec m = kind.make();
@@ -177,13 +178,15 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Kinds, ::testing::Range(std::size_t{0}, layout
 
 // Not a test of its own: what each rank of the test above runs.
 RANK_BODY(KindRank, Trains) {
-  const Layout& layout = layouts()[std::stoul(case_of_ranks())];
-  base::Json found;
-  for (const Kind& kind : kKinds) {
-    const ModelSpec m = kind.make();
-    if (runs(m, layout)) found[kind.name] = train_over_mpi(program_of(m, layout));
-  }
-  keep_found(found);
+  find_for_cases([](const std::string& name) {
+    const Layout& layout = *std::ranges::find(layouts(), name, &Layout::name);
+    base::Json found;
+    for (const Kind& kind : kKinds) {
+      const ModelSpec m = kind.make();
+      if (runs(m, layout)) found[kind.name] = train_over_mpi(program_of(m, layout));
+    }
+    return found;
+  });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // ranks share the tokens of a sequence, capacity is such that nothing is dropped.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -152,7 +153,7 @@ class Mixtures : public ::testing::TestWithParam<std::size_t> {};
 TEST_P(Mixtures, TrainLikeOneProcess) {
   const Layout& layout = layouts()[GetParam()];
   const std::optional<base::Json> found =
-      found_by_ranks("MixtureRank.Trains", std::to_string(GetParam()), layout.ranks());
+      found_by_ranks("MixtureRank.Trains", {layout.name, layout.ranks()}, rank_cases(layouts()));
   ASSERT_TRUE(found);
   for (const Mixture& mixture : kMixtures) {
     if (!runs(mixture, layout)) continue;
@@ -166,12 +167,14 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Mixtures, ::testing::Range(std::size_t{0}, lay
 
 // Not a test of its own: what each rank of the test above runs.
 RANK_BODY(MixtureRank, Trains) {
-  const Layout& layout = layouts()[std::stoul(case_of_ranks())];
-  base::Json found;
-  for (const Mixture& mixture : kMixtures)
-    if (runs(mixture, layout))
-      found[mixture.name] = train_over_mpi(program_of(mixture.make(), layout.options));
-  keep_found(found);
+  find_for_cases([](const std::string& name) {
+    const Layout& layout = *std::ranges::find(layouts(), name, &Layout::name);
+    base::Json found;
+    for (const Mixture& mixture : kMixtures)
+      if (runs(mixture, layout))
+        found[mixture.name] = train_over_mpi(program_of(mixture.make(), layout.options));
+    return found;
+  });
 }
 
 }  // namespace

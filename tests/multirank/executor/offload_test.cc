@@ -79,7 +79,7 @@ class Offload : public ::testing::TestWithParam<std::size_t> {};
 TEST_P(Offload, TrainsLikeOneProcessAndChangesNothing) {
   const Case& c = cases()[GetParam()];
   const std::optional<base::Json> found =
-      found_by_ranks("OffloadRank.Trains", std::to_string(GetParam()), c.ranks());
+      found_by_ranks("OffloadRank.Trains", {c.name, c.ranks()}, rank_cases(cases()));
   ASSERT_TRUE(found);
   const plan::Program offloads = program_of(c, Recompute::kOffload),
                       keeps = program_of(c, Recompute::kNone);
@@ -97,11 +97,13 @@ INSTANTIATE_TEST_SUITE_P(Cases, Offload, ::testing::Range(std::size_t{0}, cases(
 
 // Not a test of its own: what each rank of the test above runs.
 RANK_BODY(OffloadRank, Trains) {
-  const Case& c = cases()[std::stoul(case_of_ranks())];
-  base::Json found;
-  found["offload"] = train_over_mpi(program_of(c, Recompute::kOffload));
-  found["none"] = train_over_mpi(program_of(c, Recompute::kNone));
-  keep_found(found);
+  find_for_cases([](const std::string& name) {
+    const Case& c = *std::ranges::find(cases(), name, &Case::name);
+    base::Json found;
+    found["offload"] = train_over_mpi(program_of(c, Recompute::kOffload));
+    found["none"] = train_over_mpi(program_of(c, Recompute::kNone));
+    return found;
+  });
 }
 
 }  // namespace

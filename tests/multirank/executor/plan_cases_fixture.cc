@@ -3,20 +3,14 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "plan/check/check.h"
 #include "plan/lowering/lower.h"
 #include "plan/program/memory.h"
-#include "tests/support/json_file.h"
-#include "tests/support/rank_body.h"
 
 namespace orrery::executor::testing {
 
@@ -407,45 +401,24 @@ std::map<int, std::vector<std::string>> order_of(const plan::Program& program,
   return order;
 }
 
+const Curve& trained_once(const std::string& key, const std::function<Curve()>& train) {
+  static std::map<std::string, Curve> known;
+  const auto at = known.find(key);
+  return at != known.end() ? at->second : known.emplace(key, train()).first->second;
+}
+
 Curve train_alone(const model::ModelSpec& model) {
-  at::set_num_threads(1);  // as the ranks have; threads that spin beside them would slow both
-  const PlanCase alone = simple("alone", {.micro_batch = kGlobalBatch});
-  RunOptions options = training();
-  options.backend = "self";
-  base::Result<RunReport> report = run(lowered(alone, model), options);
-  if (!report) throw std::runtime_error(base::to_string(report.error()));
-  Curve curve{.losses = {}, .peak_memory_bytes = report->peak_memory_bytes, .order = {}};
-  for (const StepResult& s : report->steps) curve.losses.push_back(s.loss);
-  return curve;
-}
-
-std::optional<base::Json> found_by_ranks(const char* body, const std::string& case_name,
-                                         int ranks) {
-  const auto out = std::filesystem::temp_directory_path() /
-                   fmt::format("orrery-{}-{}-{}.json", body, case_name, ::getpid());
-  ::setenv("ORRERY_TEST_CASE", case_name.c_str(), 1);
-  ::setenv("ORRERY_TEST_OUT", out.c_str(), 1);
-  const base::Result<int> code = launch_local(ranks, tests::rank_arguments(body));
-  if (!code || *code != 0) {
-    ADD_FAILURE() << (code ? "exit code " + std::to_string(*code) : base::to_string(code.error()));
-    return std::nullopt;
-  }
-  base::Result<base::Json> json = tests::read_json(out);
-  std::filesystem::remove(out);
-  if (json) return *std::move(json);
-  ADD_FAILURE() << base::to_string(json.error());
-  return std::nullopt;
-}
-
-std::string case_of_ranks() {
-  const char* name = std::getenv("ORRERY_TEST_CASE");
-  if (name == nullptr) throw std::runtime_error("run by the tests of its file");
-  return name;
-}
-
-void keep_found(const base::Json& found) {
-  if (detect_launch()->rank != 0) return;
-  ASSERT_TRUE(base::write_json(std::getenv("ORRERY_TEST_OUT"), found));
+  return trained_once(model.fingerprint(), [&] {
+    at::set_num_threads(1);  // as the ranks have; threads that spin beside them would slow both
+    const PlanCase alone = simple("alone", {.micro_batch = kGlobalBatch});
+    RunOptions options = training();
+    options.backend = "self";
+    base::Result<RunReport> report = run(lowered(alone, model), options);
+    if (!report) throw std::runtime_error(base::to_string(report.error()));
+    Curve curve{.losses = {}, .peak_memory_bytes = report->peak_memory_bytes, .order = {}};
+    for (const StepResult& s : report->steps) curve.losses.push_back(s.loss);
+    return curve;
+  });
 }
 
 base::Json train_over_mpi(const plan::Program& program) {
@@ -476,8 +449,10 @@ void expect_trained_like_one(const model::ModelSpec& model, const plan::Program&
 }
 
 std::vector<Curve> train_ranks(const PlanCase& plan_case) {
+  std::vector<RankCase> cases;
+  for (const PlanCase& c : plan_cases()) cases.push_back({c.name, c.ranks});
   const std::optional<base::Json> json =
-      found_by_ranks("Rank.Trains", plan_case.name, plan_case.ranks);
+      found_by_ranks("Rank.Trains", {plan_case.name, plan_case.ranks}, cases);
   if (!json) return {};
   std::vector<Curve> curves;
   for (const char* family : kFamilies) {

@@ -11,6 +11,7 @@
 #include "executor/runtime/run.h"
 #include "plan/program/plan.h"
 #include "plan/program/program.h"
+#include "rank_cases_fixture.h"
 
 namespace orrery::executor::testing {
 
@@ -55,13 +56,6 @@ struct Curve {
   std::vector<std::int64_t> peak_memory_bytes;    // by stage
   std::map<int, std::vector<std::string>> order;  // of the last step, by rank; of several ranks
 };
-/// This binary again over MPI, once a rank, for a case of a rank body ("Suite.Body"): what rank 0
-/// kept of it. Nothing after a failure, which it reports.
-std::optional<base::Json> found_by_ranks(const char* body, const std::string& case_name, int ranks);
-/// In a rank body: its case, a name or a number; and, on rank 0, what it found.
-std::string case_of_ranks();
-void keep_found(const base::Json& found);
-
 /// In a rank body: trains for training(); {losses, peaks}. Null after a failure, which it reports.
 base::Json train_over_mpi(const plan::Program& program);
 /// The Program is sound; what train_over_mpi() found of it are the losses of one process within
@@ -74,6 +68,8 @@ void expect_trained_like_one(const model::ModelSpec& model, const plan::Program&
 /// comes.
 std::map<int, std::vector<std::string>> order_of(const plan::Program& program,
                                                  const plan::Timeline& timeline);
+/// What `train` gives: it is asked once a process for each key.
+const Curve& trained_once(const std::string& key, const std::function<Curve()>& train);
 /// One process, in this process.
 Curve train_alone(const model::ModelSpec& model);
 inline constexpr std::array<const char*, 2> kFamilies{"gpt2", "llama"};

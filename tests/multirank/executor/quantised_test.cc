@@ -67,19 +67,34 @@ Curve curve_of(const RunReport& report) {
 }
 
 Curve alone(Precision precision, const std::string& family) {
-  at::set_num_threads(1);
-  RunOptions options = training();
-  options.backend = "self";
-  base::Result<RunReport> report = run(program_of(kAlone, precision, wide_model(family)), options);
-  if (!report) throw std::runtime_error(base::to_string(report.error()));
-  return curve_of(*report);
+  return trained_once(fmt::format("{} {}", to_string(precision), family), [&] {
+    at::set_num_threads(1);
+    RunOptions options = training();
+    options.backend = "self";
+    base::Result<RunReport> report =
+        run(program_of(kAlone, precision, wide_model(family)), options);
+    if (!report) throw std::runtime_error(base::to_string(report.error()));
+    return curve_of(*report);
+  });
+}
+
+constexpr Precision kPrecisions[] = {Precision::kFp8Delayed, Precision::kFp8Current,
+                                     Precision::kFp8Block, Precision::kMxFp8, Precision::kNvFp4};
+std::string case_name(Precision precision, const Layout& layout) {
+  return fmt::format("{} {}", to_string(precision), layout.name);
+}
+std::vector<RankCase> rank_cases_of_all() {
+  std::vector<RankCase> all;
+  for (const Precision precision : kPrecisions)
+    for (const Layout& layout : layouts())
+      all.push_back({case_name(precision, layout), layout.ranks()});
+  return all;
 }
 
 /// Both families, by kFamilies.
 std::vector<Curve> together(const Layout& layout, Precision precision) {
-  ::setenv("ORRERY_TEST_PRECISION", std::string(to_string(precision)).c_str(), 1);
-  const std::optional<base::Json> json =
-      found_by_ranks("Quantised.Trains", layout.name, layout.ranks());
+  const std::optional<base::Json> json = found_by_ranks(
+      "Quantised.Trains", {case_name(precision, layout), layout.ranks()}, rank_cases_of_all());
   if (!json) return {};
   std::vector<Curve> curves;
   for (const char* family : kFamilies)
@@ -150,23 +165,17 @@ INSTANTIATE_TEST_SUITE_P(Formats, QuantisedTraining,
 
 // Not a test of its own: what each rank of together() runs.
 RANK_BODY(Quantised, Trains) {
-  const std::string name = case_of_ranks();
-  const std::string precision = std::getenv("ORRERY_TEST_PRECISION");
-  const auto layout =
-      std::ranges::find_if(layouts(), [&](const Layout& l) { return name == l.name; });
-  ASSERT_NE(layout, layouts().end());
-  Precision p = Precision::kFloat32;
-  while (to_string(p) != precision) p = static_cast<Precision>(as_int(p) + 1);
-  RunOptions options = training();
-  options.backend = "mpi";
-  base::Json out;
-  for (const char* family : kFamilies) {
-    const base::Result<RunReport> report = run(program_of(*layout, p, wide_model(family)), options);
-    ASSERT_TRUE(report) << base::to_string(report.error());
-    const Curve curve = curve_of(*report);
-    out[family] = {{"losses", curve.losses}, {"peaks", curve.peak_memory_bytes}};
-  }
-  keep_found(out);
+  find_for_cases([](const std::string& name) {
+    base::Json out;
+    for (const Precision precision : kPrecisions) {
+      for (const Layout& layout : layouts()) {
+        if (case_name(precision, layout) != name) continue;
+        for (const char* family : kFamilies)
+          out[family] = train_over_mpi(program_of(layout, precision, wide_model(family)));
+      }
+    }
+    return out;
+  });
 }
 
 }  // namespace

@@ -17,6 +17,11 @@ namespace orrery::executor::device {
 namespace {
 
 [[maybe_unused]] constexpr int kThreads = 256, kWarp = 32;
+#ifdef __CUDACC__
+[[maybe_unused]] constexpr int kProcessors = 132;  // of an H100
+#else
+[[maybe_unused]] constexpr int kProcessors = 1;  // so that its blocks take many rows
+#endif
 
 const char* fault_of_launch() {
   const cudaError_t error = cudaGetLastError();

@@ -1,5 +1,5 @@
 #pragma once
-/// Kernels of our own on CUDA, one launch each, where ATen takes many
+/// Kernels of our own on CUDA, one launch each or two, where ATen takes many
 /// (device_*_cuda.cu).
 /// ATen's operations and the loops for the CPU are their reference (tests/gpu). No name of CUDA or
 /// of LibTorch stands here, so that nvcc compiles little and callers need no toolkit. Sums are fp32

@@ -88,7 +88,7 @@ __global__ void norm_of_rows(Norm<T> n, std::int64_t rows, T* y, double epsilon)
 }
 
 /// Threads of the backward kernel on one multiprocessor: more, and their sums leave the registers.
-constexpr int kThreadsOfProcessor = 1024, kProcessors = 132;
+constexpr int kThreadsOfProcessor = 1024;
 
 /// What a thread of the backward kernel has of a row: J packs of each operand.
 template <class T, int N, int Threads, int J>
@@ -195,8 +195,8 @@ int threads_of(std::int64_t packs) {
   return threads;
 }
 
-/// As many blocks as an H100 holds at once, whatever the device: the order of sums is that of the
-/// shape alone.
+/// As many blocks as an H100 holds at once, whatever the device has: the order of sums is that of
+/// the shape alone.
 int blocks_of(std::int64_t rows, int threads) {
   const int most = kProcessors * kThreadsOfProcessor / threads;
   return rows < most ? static_cast<int>(rows) : most;
@@ -205,15 +205,20 @@ int blocks_of(std::int64_t rows, int threads) {
 /// Calls `launch` with threads and packs of each as constants.
 template <int N, class Launch>
 void by_threads(std::int64_t features, Launch launch) {
+  const std::int64_t packs = features / N;
+  const auto most = [&]<int J>(std::integral_constant<int, J> each) {
+    launch(std::integral_constant<int, kMostThreads>(), each);
+  };
   const std::integral_constant<int, 1> one;
-  if (features > kMostThreads * N)
-    return launch(std::integral_constant<int, kMostThreads>(),
-                  std::integral_constant<int, kMostFeatures / kMostThreads / N>());
-  switch (threads_of(features / N)) {
+  if (packs > 4 * kMostThreads)
+    return most(std::integral_constant<int, kMostFeatures / kMostThreads / N>());
+  if (packs > 2 * kMostThreads) return most(std::integral_constant<int, 4>());
+  if (packs > kMostThreads) return most(std::integral_constant<int, 2>());
+  switch (threads_of(packs)) {
     case 128: return launch(std::integral_constant<int, 128>(), one);
     case 256: return launch(std::integral_constant<int, 256>(), one);
     case 512: return launch(std::integral_constant<int, 512>(), one);
-    default: return launch(std::integral_constant<int, kMostThreads>(), one);
+    default: return most(one);
   }
 }
 

@@ -377,6 +377,8 @@ class Calibration {
       return fmt::format(
           "{} ranks on {} cores: compute times are CPU times multiplied by ranks / cores",
           communicator_.world_size(), std::max(1U, std::thread::hardware_concurrency()));
+    if (!device_.is_cpu() && profile_.launch_seconds == 0)
+      return "no whole step was short enough to measure: nothing is known of what steps add";
     if (refused_ == 0) return "";
     return fmt::format("{} samples were disturbed by other work and taken again, {} were kept",
                        refused_, samples_);

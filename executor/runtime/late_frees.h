@@ -7,8 +7,9 @@
 ///  1. Bytes held and bytes alive in issue order (plan/program/memory.h) are together at most the
 ///     peak in issue order: the host waits for users, oldest first.
 ///  2. The host waits for no send and no copy to the host before the next operation of that stream
-///     has been issued. A rank that runs in issue order waits no earlier (interpreter.h), so these
-///     waits cannot close a circle between ranks; only where nothing else is held, 1 gives way.
+///     is issued. A rank that runs in issue order has waited for each of these by then
+///     (interpreter.h), so no circle of waits closes between ranks that does not there; where
+///     nothing else is held, 1 gives way.
 #include <ATen/core/Tensor.h>
 
 #include <array>

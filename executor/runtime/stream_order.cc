@@ -7,15 +7,24 @@ StreamOrder::StreamOrder(const plan::Program& program, const plan::RankClass& ra
       expansion_(plan::expand(program, rank_class, refs_)),
       awaited_(expansion_.ops.size(), false) {
   for (const std::uint32_t op : expansion_.dependencies) awaited_[op] = true;
-  find_makers(program);
   find_frees();
+  find_makers(program, rank_class);
 }
 
-void StreamOrder::find_makers(const plan::Program& program) {
-  maker_.assign(program.buffers.size(), plan::Stream::kCompute);
-  for (const plan::Template& t : program.templates)
-    for (const plan::Op& op : t.ops)
-      for (const plan::BufferRef& made : op.writes) maker_[made.buffer.raw()] = op.stream;
+/// Instances of one buffer may be made by several streams: computed here, received there.
+void StreamOrder::find_makers(const plan::Program& program, const plan::RankClass& rank_class) {
+  const plan::InstanceMap instances(program, rank_class, refs_);
+  std::vector<plan::Stream> maker(instances.size(), plan::Stream::kCompute);
+  for (const plan::OpInstance& o : expansion_.ops) {
+    const auto at = [&](const plan::BufferRef& ref) {
+      return instances.at(ref, o.layer, o.micro_batch);
+    };
+    for (const plan::BufferRef& made : o.op->writes)
+      if (refs_.follows(made.buffer)) maker[at(made)] = o.op->stream;
+    for (const plan::StreamRefs::Ref& ref : refs_.of(o))
+      if (ref.access == plan::Access::kFree)
+        by_another_.push_back(maker[at(ref.buffer)] != o.op->stream);
+  }
 }
 
 void StreamOrder::find_frees() {

@@ -38,20 +38,20 @@ class StreamOrder {
       visit(Free{ref.buffer,
                  free.bytes,
                  {expansion_.free_users.data() + user_begin_[at], free.users},
-                 maker_[ref.buffer.buffer.raw()] != expansion_.ops[op].op->stream});
+                 by_another_[at]});
       ++at;
     }
   }
 
  private:
   void find_frees();
-  void find_makers(const plan::Program& program);
+  void find_makers(const plan::Program& program, const plan::RankClass& rank_class);
   plan::StreamRefs refs_;
   plan::Expansion expansion_;
   std::vector<bool> awaited_;
   std::vector<std::size_t> free_begin_;  // [operation] into the expansion's frees
   std::vector<std::size_t> user_begin_;  // [free] into the expansion's users
-  std::vector<plan::Stream> maker_;      // [buffer] of the operation that writes it
+  std::vector<bool> by_another_;         // [free]
 };
 
 }  // namespace orrery::executor

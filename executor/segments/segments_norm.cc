@@ -4,7 +4,7 @@
 /// A layer norm may have no gain (OLMo) or bias (Command R): then w is 1, b 0.
 /// Patch merging norms neighbouring tokens as one: rows of `in` numbers, whatever the tokens read.
 /// Statistics are fp32 in both precisions. A device has kernels of ours for both norms and types.
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/mv.h>
@@ -12,6 +12,7 @@
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/ones.h>
 
+#include "base/check.h"
 #include "base/numbers.h"
 #include "executor/segments/segment_kernels.h"
 
@@ -126,8 +127,9 @@ void norm_on_device(const SegmentShape& s, Phase phase, Operands& o) {
   const device::NormRows rows = device_rows(s, o, gain, o.reads[1], o.reads[2], o.reads[rstd]);
   const device::Numbers dy = numbers_of(o.reads[0]);
   const device::Numbers residual = s.residual ? numbers_of(o.reads[rstd + 1]) : device::Numbers{};
-  at::Tensor dx = has_input_gradient(phase) ? o.writes[0].make() : at::empty_like(o.reads[1]);
-  at::Tensor partial;
+  ORRERY_CHECK(has_input_gradient(phase), "a norm has no gradients apart");
+  at::Tensor& dx = o.writes[0].make();
+  at::Tensor partial;  // a few MB
   device::NormGradients gradients;
   if (has_weight_gradient(phase) && s.gain) {
     partial = at::empty({device::norm_partials(rows, has_bias(s))}, dx.options().dtype(at::kFloat));

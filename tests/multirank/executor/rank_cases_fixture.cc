@@ -61,20 +61,26 @@ bool whole_suite_runs() {
 
 std::optional<base::Json> found_by_ranks(const char* body, const RankCase& of,
                                          const std::vector<RankCase>& cases) {
-  static std::map<std::pair<std::string, int>, base::Json> known;  // by body and ranks, by name
-  const auto [at, first] = known.try_emplace({body, of.ranks}, base::Json::object());
-  base::Json& found = at->second;
-  std::string fault;
+  struct Group {
+    base::Json found = base::Json::object();  // by name
+    std::string fault;                        // of the cases together
+  };
+  static std::map<std::pair<std::string, int>, Group> groups;  // by body and ranks
+  const auto [at, first] = groups.try_emplace({body, of.ranks});
+  Group& group = at->second;
   if (first && whole_suite_runs()) {
     std::vector<std::string> names;
     for (const RankCase& c : cases)
       if (c.ranks == of.ranks) names.push_back(c.name);
-    if (auto all = start_ranks(body, names, of.ranks, fault)) found = *std::move(all);
+    if (auto all = start_ranks(body, names, of.ranks, group.fault)) group.found = *std::move(all);
   }
-  if (found.contains(of.name)) return found.at(of.name);
-  // alone: it is not with the others, or one of them failed
-  auto alone = start_ranks(body, {of.name}, of.ranks, fault);
-  if (alone) return alone->at(of.name);
+  if (group.found.contains(of.name)) return group.found.at(of.name);
+  std::string fault;
+  if (auto alone = start_ranks(body, {of.name}, of.ranks, fault)) {
+    if (!group.fault.empty())
+      ADD_FAILURE() << "alone it runs; with the others of as many ranks: " << group.fault;
+    return alone->at(of.name);
+  }
   ADD_FAILURE() << fault;
   return std::nullopt;
 }

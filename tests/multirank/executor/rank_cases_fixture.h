@@ -28,7 +28,8 @@ std::vector<RankCase> rank_cases(const Cases& cases) {
 }
 /// Runs a case of a rank body ("Suite.Body"): what rank 0 kept of it. Where the whole suite of the
 /// running test runs, all of `cases` with as many ranks go together, for processes take longer to
-/// start than a case to run. Nothing after a failure, which it reports.
+/// start than a case to run; where that fails, each runs alone, to show whose fault it is. Nothing
+/// after a failure; it reports every one.
 std::optional<base::Json> found_by_ranks(const char* body, const RankCase& of,
                                          const std::vector<RankCase>& cases);
 /// In a rank body: its cases, one after another, by name; what is found of them is kept.

@@ -77,7 +77,7 @@ class DeviceRows : public DeviceKernels {
  protected:
   void loss(std::int64_t padded);
   void norms(std::int64_t features);
-  void residuals(std::int64_t columns);
+  void residuals(std::int64_t columns, std::int64_t many);
   void lookups(std::int64_t features);
   void activations(model::Activation activation, bool gated, std::int64_t columns);
 };
@@ -122,26 +122,29 @@ void DeviceRows::loss(std::int64_t padded) {
 }
 
 TEST_P(DeviceRows, Norms) {
-  // the last: several packs of a thread
-  for (const std::int64_t features : {136, 139, 1031}) norms(features);
+  // the last two: several packs of a thread, in one type each
+  for (const std::int64_t features : {136, 139, 1031, 4104}) norms(features);
 }
 
+// More rows than blocks: a block has several.
 void DeviceRows::norms(std::int64_t features) {
+  constexpr std::int64_t kMany = 9;
   for (const model::NormKind kind : {model::NormKind::kLayerNorm, model::NormKind::kRmsNorm}) {
     const bool layer = kind == model::NormKind::kLayerNorm;
     SegmentShape s = shape(SegmentKind::kNorm, features, features);
+    s.tokens = kMany;
     s.norm = kind;
     s.residual = true;
-    const at::Tensor x = random({1, kRows, features}), dy = random({1, kRows, features}),
-                     residual = random({1, kRows, features});
+    const at::Tensor x = random({1, kMany, features}), dy = random({1, kMany, features}),
+                     residual = random({1, kMany, features});
     std::vector<at::Tensor> weights{random({features})};
     if (layer) weights.push_back(random({features}));
-    Operands f = operands({x}, {declared({1, kRows, features}, GetParam())});
+    Operands f = operands({x}, {declared({1, kMany, features}, GetParam())});
     for (int i = 0; i < (layer ? 2 : 1); ++i)
-      f.writes.push_back(declared({kRows}, DType::kFloat32));
+      f.writes.push_back(declared({kMany}, DType::kFloat32));
     f.weights = weights;
     run(s, Phase::kF, f);
-    Operands b = operands({dy, x}, {declared({1, kRows, features}, GetParam())});
+    Operands b = operands({dy, x}, {declared({1, kMany, features}, GetParam())});
     for (std::size_t i = 1; i < f.writes.size(); ++i) b.reads.push_back(f.writes[i].tensor);
     b.reads.push_back(residual);
     b.weights = weights;
@@ -149,7 +152,7 @@ void DeviceRows::norms(std::int64_t features) {
       b.gradients.push_back(at::full({features}, 2.0));
     run(s, Phase::kBG, b);
 
-    at::Tensor mean = at::zeros({kRows}), rstd = at::zeros({kRows});
+    at::Tensor mean = at::zeros({kMany}), rstd = at::zeros({kMany});
     at::Tensor y = at::zeros_like(x), dx = at::zeros_like(x);
     at::Tensor gain = at::full({features}, 2.0), bias = at::full({features}, 2.0);
     const device::NormRows rows{.x = numbers_of(x),
@@ -157,7 +160,7 @@ void DeviceRows::norms(std::int64_t features) {
                                 .bias = layer ? numbers_of(weights[1]) : device::Numbers{},
                                 .mean = layer ? mean.mutable_data_ptr<float>() : nullptr,
                                 .rstd = rstd.mutable_data_ptr<float>(),
-                                .rows = kRows,
+                                .rows = kMany,
                                 .features = features};
     device::norm(nullptr, rows, numbers_of(y), s.epsilon);
     at::Tensor partial = at::full({device::norm_partials(rows, layer)}, 9.0);
@@ -178,11 +181,13 @@ void DeviceRows::norms(std::int64_t features) {
 }
 
 TEST_P(DeviceRows, BiasGradientsAndResiduals) {
-  for (const std::int64_t columns : {72, 70}) residuals(columns);  // no multiples of a block's
+  for (const std::int64_t columns : {72, 70})
+    residuals(columns, 2100);                                 // no multiples of a block's
+  if (GetParam() == DType::kBFloat16) residuals(4104, 1100);  // wide blocks
 }
 
-void DeviceRows::residuals(std::int64_t columns) {
-  const std::int64_t many = 1100;  // more than threads ask for at once
+// `many` rows: more than the threads ask for at once.
+void DeviceRows::residuals(std::int64_t columns, std::int64_t many) {
   const at::Tensor d = random({many, columns}), bias = random({columns});
   at::Tensor sums = at::full({columns}, 3.0);
   device::add_column_sums(nullptr, numbers_of(d), many, columns, sums.mutable_data_ptr<float>());

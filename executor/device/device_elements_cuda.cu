@@ -60,7 +60,7 @@ __global__ void rotate_token(T* to, const T* from, Heads to_place, Heads from_pl
 }
 
 /// act(x) = x sigma with sigma of a(x), and its derivative sigma + x sigma (1 - sigma) a', as
-/// segments_activation.cc states them; fused where that is a third of the instructions.
+/// segments_activation.cc states them, in fused multiply-adds.
 struct Act {
   float value, slope;
   __device__ Act(float x, bool gelu) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Everything that must hold: release build with all tests; the same outputs from g++ -O0 and from clang++; libFuzzer; then the rooms
-# without LibTorch under AddressSanitizer and UndefinedBehaviorSanitizer with the fast tests. Exits 0 only when every test passed.
+# Everything that must hold: release build with all tests; the same outputs from g++ -O0; then the rooms without LibTorch by clang++
+# with AddressSanitizer and UndefinedBehaviorSanitizer: the same outputs, libFuzzer and the fast tests. Exits 0 only when every test
+# passed.
 #
 #   scripts/test.sh [--fast] [ctest options...]
 #
@@ -63,10 +64,9 @@ else
   build debug
   # Unoptimised, the same bytes; and by another compiler.
   shown_preset=-O0 ORRERY_CLI="$root/build/debug/orrery" run_label release golden "$@"
-  build_targets="orrery_cli fuzzers" build fuzz -DORRERY_TESTS=ON
-  shown_preset=clang++ ORRERY_CLI="$root/build/fuzz/orrery" run_label release golden "$@"
-  run_label fuzz fuzz "$@"
-  build_targets=unit_and_property build dev -DORRERY_TESTS=ON
+  build_targets="orrery_cli fuzzers unit_and_property" build dev -DORRERY_TESTS=ON
+  shown_preset=clang++ ORRERY_CLI="$root/build/dev/orrery" run_label release golden "$@"
+  run_label dev fuzz "$@"
   # Sanitizers look at what code does, which a third of the cases shows as well.
   export RC_PARAMS="${RC_PARAMS:-} max_success=30"
   for label in "${sanitizer_labels[@]}"; do run_label dev "$label" "$@"; done

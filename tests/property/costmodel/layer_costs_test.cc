@@ -78,7 +78,7 @@ RC_GTEST_PROP(PathSummaries, PriceAsWholeTransfersDo, ()) {
   const auto known = topologies::catalog_topology(
       *rc::gen::element<std::string>("dgx-a100", "dgx-h100", "rtx-titan-pcie", "h100-fat-tree",
                                      "h100-rail-optimised"),
-      hosts);
+      static_cast<std::uint32_t>(hosts));
   RC_ASSERT(known.has_value());
   const auto topology =
       kind < 4 ? machines::cluster(8, hosts, 100'000'000'000, 2, machines::fabric(kind)) : *known;
@@ -111,7 +111,8 @@ RC_GTEST_PROP(PathSummaries, PriceAsWholeTransfersDo, ()) {
 RC_GTEST_PROP(PathSummaries, PriceLinksOfOtherRatesAsTheirMachineWould, ()) {
   const int hosts = *rc::gen::element(1, 2, 4);
   const auto topology = topologies::catalog_topology(
-      *rc::gen::element<std::string>("dgx-a100", "h100-fat-tree", "rtx-titan-pcie"), hosts);
+      *rc::gen::element<std::string>("dgx-a100", "h100-fat-tree", "rtx-titan-pcie"),
+      static_cast<std::uint32_t>(hosts));
   RC_ASSERT(topology.has_value());
   const std::int64_t in_hosts = *rc::gen::inRange<std::int64_t>(300'000, 3'000'000),
                      fabric = *rc::gen::inRange<std::int64_t>(300'000, 3'000'000);
@@ -138,7 +139,8 @@ RC_GTEST_PROP(PathSummaries, PriceLinksOfOtherRatesAsTheirMachineWould, ()) {
 RC_GTEST_PROP(RankWindows, WindowsFoundAlikeCostTheSame, ()) {
   const int hosts = *rc::gen::element(1, 3);
   auto topology = topologies::catalog_topology(
-      *rc::gen::element<std::string>("dgx-a100", "dgx-h100", "rtx-titan-pcie"), hosts);
+      *rc::gen::element<std::string>("dgx-a100", "dgx-h100", "rtx-titan-pcie"),
+      static_cast<std::uint32_t>(hosts));
   RC_ASSERT(topology.has_value());
   const CollectivePrices prices(*topology, {});
   RankWindows windows(*topology);

@@ -60,8 +60,10 @@ TEST(Draws, OneSourceTakesTheQuantilesOfItsNormal) {
     EXPECT_EQ(f.fabric, 1);
   }
   std::ranges::sort(logs);
-  for (int i = 0; i < 8; ++i)
-    EXPECT_NEAR(logs[i], 0.2 / 1.2815515655446004 * base::normal_quantile((i + 0.5) / 8), 1e-12);
+  for (std::size_t i = 0; i < 8; ++i) {
+    const double share = (static_cast<double>(i) + 0.5) / 8;
+    EXPECT_NEAR(logs[i], 0.2 / 1.2815515655446004 * base::normal_quantile(share), 1e-12);
+  }
 }
 
 TEST(Draws, ComeInPairsOfOppositeErrors) {

@@ -12,7 +12,7 @@ namespace {
 using plan::parse_sequence;
 using plan::Partition;
 
-costmodel::CostModel cost_of(const char* model, const char* cluster, int hosts) {
+costmodel::CostModel cost_of(const char* model, const char* cluster, std::uint32_t hosts) {
   return costmodel::CostModel::make(
              model::find_model(model).value(), topologies::catalog_topology(cluster, hosts).value(),
              std::nullopt,

@@ -13,7 +13,7 @@
 namespace orrery::search {
 namespace {
 
-costmodel::CostModel cost_of(const char* model, const char* cluster, int hosts = 1) {
+costmodel::CostModel cost_of(const char* model, const char* cluster, std::uint32_t hosts = 1) {
   return costmodel::CostModel::make(
              model::find_model(model).value(), topologies::catalog_topology(cluster, hosts).value(),
              std::nullopt,

@@ -174,7 +174,8 @@ TEST(FindPlan, WrongRequestsReportEveryFault) {
 TEST(Planner, StepsLongerThanSimulatedTimeAreNoPlansButAnError) {
   const auto model = model::find_model("llama-4-scout-17b-16e");
   const auto answer_on = [&](int hosts) {
-    const auto topology = topologies::catalog_topology("dgx-h100", hosts);
+    const auto topology =
+        topologies::catalog_topology("dgx-h100", static_cast<std::uint32_t>(hosts));
     const auto cost = costmodel::CostModel::make(*model, *topology, std::nullopt,
                                                  {.precision = model::Precision::kBFloat16,
                                                   .sequence = model->max_positions,

@@ -1,4 +1,4 @@
-// Low-rank adapters train like one process: 30 AdamW steps in fp32, losses equal to 1e-6, under
+// Low-rank adapters train like one process: AdamW steps in fp32, losses equal to 1e-6, under
 // every parallel dimension alone and in mixtures. Frozen weights stay as they are, and B = 0 at
 // first is the model without adapters.
 #include <gtest/gtest.h>
@@ -80,6 +80,7 @@ RunOptions fine_tuning() {
 std::vector<double> losses_of(const ModelSpec& m, const Options& o, const char* backend) {
   RunOptions options = fine_tuning();
   options.backend = backend;
+  if (options.backend != "self") options.steps = steps_together();
   const auto report = run(program_of(m, o), options);
   if (!report) throw std::runtime_error(base::to_string(report.error()));
   std::vector<double> losses;

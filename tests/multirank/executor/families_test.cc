@@ -1,4 +1,4 @@
-// Today's kinds of attention and blocks train like one process: 30 AdamW steps in fp32, losses
+// Today's kinds of attention and blocks train like one process: AdamW steps in fp32, losses
 // equal to 1e-6, on two and four ranks, with tensor and sequence parallelism, sharded states,
 // pipelines and recomputation.
 #include <gtest/gtest.h>
@@ -231,6 +231,7 @@ RANK_BODY(FamilyRank, Trains) {
     const auto& plan = *std::ranges::find(plans(), name, &NamedOptions::value_type::first);
     RunOptions run_options = training();
     run_options.backend = "mpi";
+    run_options.steps = steps_together();
     base::Json out;
     for (const Kind& kind : kKinds) {
       if (!runs(kind, plan.second)) continue;

@@ -1,4 +1,4 @@
-// Models whose blocks or objectives are not those of a decoder train like one process: 30 AdamW
+// Models whose blocks or objectives are not those of a decoder train like one process: AdamW
 // steps in fp32, losses equal to 1e-6, on one to eight ranks, over every layout that they take; and
 // they hold the bytes that their Programs state.
 #include <gtest/gtest.h>

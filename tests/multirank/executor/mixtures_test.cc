@@ -1,4 +1,4 @@
-// Mixtures of experts train like one process: 30 AdamW steps in fp32, losses equal to 1e-6, bytes
+// Mixtures of experts train like one process: AdamW steps in fp32, losses equal to 1e-6, bytes
 // those of the Program. A router's capacity counts tokens of one sequence on one rank; so where
 // ranks share the tokens of a sequence, capacity is such that nothing is dropped.
 #include <gtest/gtest.h>

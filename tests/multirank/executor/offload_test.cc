@@ -1,4 +1,4 @@
-// Activations on the host: plans train like one process, 30 AdamW steps in fp32, losses equal to
+// Activations on the host: plans train like one process, AdamW steps in fp32, losses equal to
 // 1e-6, and hold on the device what their Programs state. Copies change nothing: not a bit.
 #include <gtest/gtest.h>
 

@@ -50,13 +50,17 @@ double expect_stated_bytes(const plan::Program& program,
 /// 30 AdamW steps at 3e-4. (At 1e-3 an embedding row of the untied model can pass near zero, where
 /// RMS norm magnifies the rounding of any summation order beyond 1e-6 for a step.)
 RunOptions training();
+/// How many of these ranks train: $ORRERY_TEST_STEPS, else 8, for a wrong gradient or state shows
+/// in the second loss. The table of the acceptance has all.
+int steps_together();
 
 struct Curve {
   std::vector<double> losses;
   std::vector<std::int64_t> peak_memory_bytes;    // by stage
   std::map<int, std::vector<std::string>> order;  // of the last step, by rank; of several ranks
 };
-/// In a rank body: trains for training(); {losses, peaks}. Null after a failure, which it reports.
+/// In a rank body: trains for steps_together(); {losses, peaks}. Null after a failure, which it
+/// reports.
 base::Json train_over_mpi(const plan::Program& program);
 /// The Program is sound; what train_over_mpi() found of it are the losses of one process within
 /// 1e-6, which fall, and the stated bytes. Prints both under the two names.
@@ -77,7 +81,7 @@ inline constexpr std::array<const char*, 2> kFamilies{"gpt2", "llama"};
 /// Rank.Trains). Empty after a failure, which it reports.
 std::vector<Curve> train_ranks(const PlanCase& plan_case);
 
-/// max_i |a_i - b_i| / |b_i|.
+/// max_i |a_i - b_i| / |b_i|, over all of `a`, which may end before `b`.
 double largest_relative_difference(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace orrery::executor::testing

@@ -117,7 +117,7 @@ std::int64_t ModelSpec::mixer_parameters() const {
 std::int64_t ModelSpec::mlp_parameters() const {
   const std::int64_t bias = mlp_bias ? mlp_in_features() + hidden : 0;
   if (experts == 0) return has_mlp() ? hidden * (mlp_in_features() + ffn) + bias : 0;
-  const std::int64_t width = expert_hidden > 0 ? expert_hidden : hidden;
+  const std::int64_t width = expert_width();
   const std::int64_t expert =
       width * (mlp_in_features() + ffn) + (expert_bias ? mlp_in_features() + width + 1 : 0);
   const std::int64_t shared =
@@ -147,20 +147,20 @@ std::int64_t ModelSpec::relative_positions() const {
   return (2 * side - 1) * (2 * side - 1);
 }
 
-// Text: token, position and type tables; blocks; one more norm (final, or BERT's after the
-// embedding); head; pooler. Images: the patch product with its bias, class token, norm; the head
-// has a bias.
+// Text: token, position and type tables; of a narrow table its two products; blocks; a norm after
+// the embedding, and a final one but where norms stand behind the residual; head; pooler. Images:
+// the patch product with its bias, class token, norm; the head has a bias.
 std::int64_t ModelSpec::parameters() const {
   const ModelSpec last = of_kind(last_kind());
   const bool image = patch_features > 0;
-  const std::int64_t tokens =
-      image ? (patch_features + 1 + (class_token ? 1 : 0)) * hidden : vocab * hidden;
+  const std::int64_t tokens = image ? (patch_features + 1 + (class_token ? 1 : 0)) * hidden
+                                    : vocab * embedding_width() + 2 * hidden * embedding_hidden;
   const std::int64_t positions = position == PositionKind::kLearned ? max_positions * hidden : 0;
   const std::int64_t types = type_vocab * hidden, relative = 2 * relative_buckets * heads;
   const std::int64_t head =
-      tied_embeddings ? 0 : vocab * (last.hidden + (image || head_bias ? 1 : 0));
+      tied_embeddings ? 0 : vocab * (last.embedding_width() + (image || head_bias ? 1 : 0));
   const std::int64_t pool = pooler ? hidden * hidden + hidden : 0;
-  const std::int64_t norms = norm_parameters(*this, last.hidden) +
+  const std::int64_t norms = (post_norm ? 0 : norm_parameters(*this, last.hidden)) +
                              (patch_norm || embedding_norm ? norm_parameters(*this, hidden) : 0);
   std::int64_t blocks = 0;
   for (int k = 0; k < kinds(); ++k) blocks += blocks_of(k) * of_kind(k).block_parameters();
@@ -185,7 +185,7 @@ double ModelSpec::block_product_flops(std::int64_t seq) const {
   if (experts > 0) {
     const double shared =
         shared_ffn > 0 ? (gated_mlp ? 3 : 2) * real(shared_ffn) + (shared_gate ? 1 : 0) : 0;
-    const double narrow = expert_hidden > 0 ? real(expert_hidden) / h : 1;
+    const double narrow = real(expert_width()) / h;
     mlp = real(experts_per_token) * mlp * narrow + shared + real(experts) +
           (expert_hidden > 0 ? 2 * real(expert_hidden) : 0);
   }
@@ -215,15 +215,17 @@ double ModelSpec::block_matmul_flops(std::int64_t seq) const {
   return block_product_flops(seq) + mixing;
 }
 
-// Then logits 2·s·h·v; images: the patch product, and logits of one token.
+// Then logits 2·s·h·v, h of the table; its two products; images: the patch product, and logits of
+// one token.
 double ModelSpec::forward_matmul_flops(std::int64_t seq) const {
-  const double logits =
-      2 * (patch_features > 0 ? 1 : real(seq)) * real(of_kind(last_kind()).hidden) * real(vocab);
+  const double logits = 2 * (patch_features > 0 ? 1 : real(seq)) *
+                        real(of_kind(last_kind()).embedding_width()) * real(vocab);
+  const double widened = 4 * real(seq) * real(embedding_hidden) * real(hidden);
   const double patches = 2 * real(seq) * real(patch_features) * real(hidden);
   double blocks = 0;
   for (int k = 0; k < kinds(); ++k)
     blocks += real(blocks_of(k)) * of_kind(k).block_matmul_flops(seq);
-  return blocks + logits + patches;
+  return blocks + logits + widened + patches;
 }
 
 // An adapter of a product [in, out]: r (in + out).
@@ -245,7 +247,9 @@ std::int64_t ModelSpec::trained_parameters() const {
 double ModelSpec::training_matmul_flops(std::int64_t seq) const {
   const double forward = forward_matmul_flops(seq);
   if (!frozen()) return 3 * forward;
-  double weights = 2 * real(seq) * real(of_kind(last_kind()).hidden) * real(vocab);
+  double weights = 2 * real(seq) *
+                   (real(of_kind(last_kind()).embedding_width()) * real(vocab) +
+                    3 * real(embedding_hidden) * real(hidden));
   for (int k = 0; k < kinds(); ++k)
     weights += real(blocks_of(k)) * of_kind(k).block_product_flops(seq);
   return 3 * forward - weights + 3 * 2 * real(seq) * real(trained_parameters());
@@ -280,7 +284,9 @@ void add_features(base::Fingerprint& f, const ModelSpec& m) {
   if (m.branches != plain.branches) f.add("branches").add(as_int(m.branches));
   add("norm before", &ModelSpec::norm_before), add("norm after", &ModelSpec::norm_after);
   add("norm gain", &ModelSpec::norm_gain), add("norm bias", &ModelSpec::norm_bias);
-  add("embedding norm", &ModelSpec::embedding_norm), add("key bias", &ModelSpec::key_bias);
+  // BERT's has one; of old that went without saying
+  if (m.embedding_norm != m.post_norm) f.add("embedding norm").add(m.embedding_norm);
+  add("key bias", &ModelSpec::key_bias), add("embedding width", &ModelSpec::embedding_hidden);
   add("head bias", &ModelSpec::head_bias), add("output gate", &ModelSpec::output_gate);
   add("sinks", &ModelSpec::sinks), add("score cap", &ModelSpec::score_cap);
   add("logit cap", &ModelSpec::logit_cap), add("score scale", &ModelSpec::score_scale);

@@ -207,7 +207,7 @@ struct ModelSpec : BlockShape {
   // to repeat)
   bool dropout = false;
   PositionKind position = PositionKind::kLearned;
-  bool post_norm = false;  // BERT: norm after the residual; embedding norm; no final norm
+  bool post_norm = false;  // BERT: norm after the residual, and no final norm
   bool pooler = false;     // BERT: linear [hidden, hidden] + bias over the first token
 
   // see expert_capacity(); 1: dropless with balanced routers; 1.0 to 1.25 in Switch Transformers
@@ -228,7 +228,7 @@ struct ModelSpec : BlockShape {
   // x + attention(n(x)) + mlp(n(x)), with one norm or two, in place of one behind the other
   Branches branches = Branches::kSerial;
   bool norm_gain = true, norm_bias = true;  // of a layer norm: whether it has them
-  bool embedding_norm = false;              // behind the embedding (BLOOM)
+  bool embedding_norm = false;              // behind the embedding (BLOOM, BERT)
   bool key_bias = true;                     // where qkv_bias
   bool head_bias = false;
   bool output_gate = false;  // attention's output times sigmoid(W_g x) (Qwen3-Next)
@@ -243,6 +243,10 @@ struct ModelSpec : BlockShape {
   bool expert_bias = false;  // of router and experts (gpt-oss)
   // width that experts read and write between two products of their own (Nemotron 3); 0: hidden
   std::int64_t expert_hidden = 0;
+  // width of the token table between two products of their own (OPT-350M); 0: hidden
+  std::int64_t embedding_hidden = 0;
+  std::int64_t embedding_width() const { return embedding_hidden > 0 ? embedding_hidden : hidden; }
+  std::int64_t expert_width() const { return expert_hidden > 0 ? expert_hidden : hidden; }
 
   // Images (ViT, Swin): patches in place of a token table, `vocab` classes, `max_positions` tokens
   // of one image.

@@ -292,6 +292,7 @@ model::ModelSpec read_model(RowReader& r, const TableDefaults& defaults) {
   m.max_positions =
       sequence_of(r, defaults, before.max_positions > 0 ? before.max_positions : 2048);
   read_experts(r, m);
+  if (m.hidden != before.hidden) m.embedding_hidden = 0;  // as wide as the row's blocks
   if (m.hidden != before.hidden || m.heads != before.heads) {
     m.head_dim = m.hidden / m.heads;
     r.must_divide("heads", m.heads, m.hidden, "hidden features");

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <span>
 #include <sstream>
 
 #include "base/ids.h"
@@ -72,10 +73,35 @@ std::string run_text(const plan::LayerRun& run) {
   return text + plan::beyond_degrees(run.strategy);
 }
 
+/// Layers of each strategy, in order of appearance.
+std::vector<std::pair<std::string, int>> strategies_of(std::span<const plan::Stage> stages) {
+  std::vector<std::pair<std::string, int>> counts;
+  for (const plan::Stage& s : stages) {
+    for (const plan::LayerRun& r : s.runs) {
+      const std::string name = run_text(r);
+      const auto at = std::ranges::find(counts, name, &std::pair<std::string, int>::first);
+      if (at == counts.end())
+        counts.emplace_back(name, r.count);
+      else
+        at->second += r.count;
+    }
+  }
+  return counts;
+}
+
+/// Runs in their order; where many take turns (blocks of several kinds), layers of each strategy.
 std::string runs_text(const plan::Stage& stage) {
+  constexpr std::size_t kSpelled = 4;
   std::string text;
-  for (const plan::LayerRun& run : stage.runs)
-    text += fmt::format("{}{} × {}", text.empty() ? "" : ", ", run.count, run_text(run));
+  const auto add = [&](int count, const std::string& run) {
+    text += fmt::format("{}{} × {}", text.empty() ? "" : ", ", count, run);
+  };
+  const auto counts = strategies_of({&stage, 1});
+  if (stage.runs.size() > kSpelled && counts.size() < stage.runs.size()) {
+    for (const auto& [run, count] : counts) add(count, run);
+    return text + ", in turns";
+  }
+  for (const plan::LayerRun& run : stage.runs) add(run.count, run_text(run));
   return text;
 }
 
@@ -99,22 +125,6 @@ std::string schedule_text(const Plan& plan, const char* before) {
              : fmt::format("{}{}", before, plan::to_string(plan.schedule));
 }
 
-/// Layers of each strategy, in order of appearance.
-std::vector<std::pair<std::string, int>> strategies_of(const Plan& plan) {
-  std::vector<std::pair<std::string, int>> counts;
-  for (const plan::Stage& s : plan.stages) {
-    for (const plan::LayerRun& r : s.runs) {
-      const std::string name = run_text(r);
-      const auto at = std::ranges::find(counts, name, &std::pair<std::string, int>::first);
-      if (at == counts.end())
-        counts.emplace_back(name, r.count);
-      else
-        at->second += r.count;
-    }
-  }
-  return counts;
-}
-
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
   return {std::istream_iterator<std::string>(stream), {}};
@@ -124,7 +134,7 @@ std::vector<std::string> words_of(const std::string& text) {
 /// first: "tp4 dp32 zero3 sp (50 × as is, 18 × recompute=full, 12 × recompute=selective)".
 std::string strategies_text(const Plan& plan) {
   constexpr std::size_t kSpelled = 2;
-  const auto counts = strategies_of(plan);
+  const auto counts = strategies_of(plan.stages);
   if (counts.size() == 1) return counts.front().first;
   std::vector<std::string> common;
   if (counts.size() > kSpelled) common = words_of(counts.front().first);

@@ -46,7 +46,7 @@ ModelSpec family_defaults(Family family) {
     m.norm_epsilon = 1e-12;
     m.activation = Activation::kGelu;
     m.causal = false;
-    m.post_norm = true;
+    m.post_norm = m.embedding_norm = true;
     m.pooler = true;
     m.type_vocab = 2;
     return m;
@@ -274,15 +274,14 @@ struct Reading {
   /// FLOPs for one token, then the tables.
   void check_total() {
     const ModelSpec last = m.of_kind(m.last_kind());
-    const double tables =
-        real(m.vocab + m.max_positions + m.patch_features) * real(std::max(m.hidden, last.hidden));
-    // Experts that one token does not go to: three products each.
-    const double others =
-        3 * real(last.experts) * real(m.layers) * real(last.hidden) * real(last.ffn);
-    double parameters = others + 2 * tables;
+    const double tables = real(m.vocab + m.max_positions + m.patch_features) *
+                          real(std::max({m.hidden, last.hidden, m.embedding_width()}));
+    double parameters = 2 * tables;
     for (int k = 0; k < m.kinds(); ++k) {
       const ModelSpec kind = m.of_kind(k);
-      parameters += real(m.blocks_of(k)) * kind.block_matmul_flops(kind.token_share) / 2;
+      // Experts that one token does not go to: three products each.
+      const double others = 3 * real(kind.experts) * real(kind.expert_width()) * real(kind.ffn);
+      parameters += real(m.blocks_of(k)) * (others + kind.block_matmul_flops(kind.token_share) / 2);
     }
     if (parameters <= 1e15) return;
     r.fault("model_type", kOutOfRange, "at most 1e15 are counted exactly",

@@ -221,14 +221,8 @@ struct Decoder {
       r.fault("clip_qkv", kUnsupported, "leave it out", "'clip_qkv' is not modelled");
     if (m.family != kOpt) return;
     const auto width = r.optional_int("word_embed_proj_dim", kSize).value_or(m.hidden);
-    if (width != m.hidden)
-      r.fault(
-          "word_embed_proj_dim", kUnsupported, fmt::format("{}", m.hidden),
-          "'word_embed_proj_dim': an embedding of another width than the blocks is not modelled");
-    if (!r.optional_bool("do_layer_norm_before").value_or(true))
-      r.fault("do_layer_norm_before", kUnsupported, "true",
-              "norms behind branches of OPT-350M are "
-              "not modelled");
+    if (width != m.hidden) m.embedding_hidden = width;
+    m.post_norm = !r.optional_bool("do_layer_norm_before").value_or(true);
     m.max_positions += 2;  // its table's first two rows serve padding
   }
 

@@ -59,9 +59,7 @@ void read_nemotron_h(base::Reader& r, ModelSpec& m) {
   m.position = PositionKind::kNone;
   m.gated_mlp = false;
   m.activation = find_activation(r, "mlp_hidden_act").value_or(Activation::kSquaredRelu);
-  if (r.optional_int("moe_latent_size", kSize))
-    r.fault("moe_latent_size", kUnsupported, "leave it out",
-            "'moe_latent_size': experts that work in a latent of their own are not modelled");
+  m.expert_hidden = r.optional_int("moe_latent_size", kSize).value_or(0);
   const std::string pattern = r.required_string("hybrid_override_pattern");
   const Scan scan = read_mamba(r);
   if (const auto d = r.optional_int("attention_head_dim", kSize)) m.head_dim = *d;

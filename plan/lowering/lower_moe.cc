@@ -20,14 +20,15 @@ UnitUse expert_use(Builder& b, const LayerStrategy& s) {
     p.init = init;
     p.quantised = p.decay = matrix;
   };
-  if (m.gated_mlp) add("gate.weight", {m.experts, m.ffn, m.hidden}, 1, kNormal);
-  add("in.weight", {m.experts, m.ffn, m.hidden}, 1, kNormal);
-  add("out.weight", {m.experts, m.hidden, m.ffn}, 2, kNormalScaled);
+  const std::int64_t width = m.expert_width();
+  if (m.gated_mlp) add("gate.weight", {m.experts, m.ffn, width}, 1, kNormal);
+  add("in.weight", {m.experts, m.ffn, width}, 1, kNormal);
+  add("out.weight", {m.experts, width, m.ffn}, 2, kNormalScaled);
   // An output's bias is added by the rank that holds it, to its part of the sum.
   if (m.expert_bias) {
     if (m.gated_mlp) add("gate.bias", {m.experts, m.ffn}, 1, kZero, false);
     add("in.bias", {m.experts, m.ffn}, 1, kZero, false);
-    add("out.bias", {m.experts, m.hidden}, 1, kZero, false);
+    add("out.bias", {m.experts, width}, 1, kZero, false);
   }
   ORRERY_CHECK(s.expert_ranks() % s.ep == 0);
   return b.use(b.unit("experts", std::move(ps), s.of_experts(), Scope::kLayer), "block");
@@ -39,13 +40,15 @@ ExpertMlp::ExpertMlp(Builder& b, const LayerStrategy& strategy, const UnitUse& b
       block_(block),
       use_(experts),
       sent_(strategy.folded ? l_ : full_),
-      etp_(strategy.expert_tensor_degree()) {
+      etp_(strategy.expert_tensor_degree()),
+      width_(m_.expert_width()) {
   ORRERY_CHECK(m_.experts > 0 && !m_.mlp_bias && m_.experts % s_.ep == 0,
                "{} experts over {} ranks", m_.experts, s_.ep);
   ORRERY_CHECK(
       m_.experts % m_.routing.groups == 0 &&
           m_.experts / m_.routing.groups * m_.routing.groups_per_token >= m_.experts_per_token,
       "groups of experts that hold no choices");
+  ORRERY_CHECK(!narrow() || !gated_shared(), "a gated shared expert beside experts in a latent");
   expert_ = b_.group("expert", s_.ep, s_.folded ? 1 : l_.token_stride());
   const std::int64_t bs = b_.sequences(l_), gates = m_.experts_per_token + (gated_shared() ? 1 : 0);
   capacity_ = m_.expert_capacity(b_.tokens(sent_));
@@ -60,10 +63,13 @@ ExpertMlp::ExpertMlp(Builder& b, const LayerStrategy& strategy, const UnitUse& b
   whole_choice_ = all("choice", choice_);
   slots_ =
       b_.local(of_sent("slots whole"), l_, {bs, b_.tokens(sent_), m_.experts_per_token}, kInt64);
-  rows_in_ = padded("rows", m_.hidden);
+  rows_in_ = padded("rows", width_);
   u_ = padded("expert u", m_.mlp_in_features() / etp_);
   g_ = b_.local(of_sent("expert g"), l_, {rows_, m_.ffn / etp_}, b_.operand_dtype());
-  rows_out_ = padded("rows out", m_.hidden);
+  rows_out_ = padded("rows out", width_);
+  if (!narrow()) return;
+  latent_ = b_.tensor("latent", l_, width_);
+  latent_out_ = b_.tensor("latent out", l_, width_);
 }
 
 BufferRef ExpertMlp::padded(const std::string& name, std::int64_t columns) {
@@ -75,7 +81,8 @@ std::string ExpertMlp::of_sent(const std::string& name) const {
 }
 
 SegmentShape ExpertMlp::token_shape(SegmentKind kind, const Layout& l) const {
-  SegmentShape s = b_.shape(kind, l, m_.hidden, m_.hidden);
+  const std::int64_t features = kind == kRouter ? m_.hidden : width_;
+  SegmentShape s = b_.shape(kind, l, features, features);
   s.experts = m_.experts;
   s.top_k = m_.experts_per_token;
   s.capacity = kind == kRouter ? 0 : capacity_;
@@ -98,23 +105,24 @@ Views ExpertMlp::router_views() const {
   return views;
 }
 
-ExpertMlp::Mlp ExpertMlp::mlp(const char* name, const UnitUse& use, std::int64_t f) const {
+ExpertMlp::Mlp ExpertMlp::mlp(const char* name, const UnitUse& use, std::int64_t h,
+                              std::int64_t f) const {
   const std::int64_t wide = m_.gated_mlp ? 2 * f : f;
   SegmentShape activation = b_.shape(kActivation, full_, wide, f);
   activation.format = b_.format();
   return {
       name,
       use,
-      b_.shape(kMlpIn, full_, m_.hidden, wide),
+      b_.shape(kMlpIn, full_, h, wide),
       activation,
-      b_.shape(kMlpOut, full_, f, m_.hidden),
+      b_.shape(kMlpOut, full_, f, h),
       {m_.gated_mlp ? b_.view(use, {".gate.weight", ".in.weight"}) : b_.view(use, {".in.weight"})},
       {b_.view(use, {".out.weight"})}};
 }
 
 /// After the exchange a rank has as many rows as before: those of all ep ranks for its own experts.
 ExpertMlp::Mlp ExpertMlp::expert() const {
-  Mlp p = mlp("expert", use_, m_.ffn / etp_);
+  Mlp p = mlp("expert", use_, width_, m_.ffn / etp_);
   p.in.kind = kExpertIn;
   p.out.kind = kExpertOut;
   p.in.tokens = p.activation.tokens = p.out.tokens = m_.experts * capacity_;
@@ -131,7 +139,17 @@ ExpertMlp::Mlp ExpertMlp::expert() const {
 }
 
 /// A dense MLP of the block's unit; it runs while the rows travel.
-ExpertMlp::Mlp ExpertMlp::shared() const { return mlp("shared", block_, m_.shared_ffn / s_.tp); }
+ExpertMlp::Mlp ExpertMlp::shared() const {
+  return mlp("shared", block_, m_.hidden, m_.shared_ffn / s_.tp);
+}
+
+Op ExpertMlp::latent_product(bool in, Phase phase, BufferRefs reads, BufferRef to) {
+  const SegmentShape s = in ? b_.shape(kLatentProduct, l_, m_.hidden, width_)
+                            : b_.shape(kLatentProduct, l_, width_, m_.hidden);
+  Op op = compute(b_, in ? "to_latent" : "from_latent", s, phase, std::move(reads), {to});
+  return with_weights(std::move(op), block_,
+                      {b_.view(block_, {in ? "mlp.to_latent.weight" : "mlp.from_latent.weight"})});
+}
 
 Op ExpertMlp::product(const Mlp& p, bool in, Phase phase, BufferRefs reads, BufferRef to) {
   SegmentShape s = in ? p.in : p.out;
@@ -164,9 +182,9 @@ BufferRef ExpertMlp::shared_operand(std::int64_t columns) {
 BufferRef ExpertMlp::shared_forward(BufferRef c, Ops& ops) {
   const Mlp p = shared();
   const BufferRef u = shared_buffer("u", p.in.out), g = shared_operand(p.out.in),
-                  z = shared_buffer("z", m_.hidden);
+                  z = shared_sum("z");
   run(p, c, u, g, z, ops);
-  if (!s_.folded) return z;
+  if (!completes_shared()) return z;
   reduced("shared z", own_shared("shared z"), ops);
   return own_shared("shared z");
 }
@@ -175,10 +193,24 @@ void ExpertMlp::shared_backward(BufferRef dz, BufferRef c, BufferRef dc, Ops& op
   const Mlp p = shared();
   const BufferRef u = shared_buffer("u", p.in.out), g = shared_operand(p.out.in);
   const BufferRef du = shared_buffer("du", p.in.out), dg = shared_buffer("dg", p.out.in);
-  const BufferRef part = shared_buffer("dc", m_.hidden);
+  const BufferRef part = shared_sum("dc");
   run_backward(p, dz, g, dg, u, du, c, part, ops);
-  if (s_.folded) reduced("shared dc", own_shared("shared dc"), ops);
-  ops.push_back(sum(b_, l_, "add(shared dc)", s_.folded ? own_shared("shared dc") : part, dc));
+  if (completes_shared()) reduced("shared dc", own_shared("shared dc"), ops);
+  ops.push_back(
+      sum(b_, l_, "add(shared dc)", completes_shared() ? own_shared("shared dc") : part, dc));
+}
+
+BufferRef ExpertMlp::sent_tokens(BufferRef in, BufferRef gathered_in, Ops& ops) {
+  if (!narrow()) return s_.folded ? in : gathered_in;
+  ops.push_back(latent_product(true, kF, {in}, latent_));
+  return s_.folded ? latent_ : gathered("latent", latent_, ops);
+}
+
+BufferRef ExpertMlp::sent_gradient(BufferRef d, BufferRef gathered_d, Ops& ops) {
+  if (!narrow()) return s_.folded ? d : gathered_d;
+  const BufferRef d_out = b_.tensor("d latent out", l_, width_);
+  ops.push_back(latent_product(false, kBG, {d, latent_out_}, d_out));
+  return s_.folded ? d_out : gathered("d latent out", d_out, ops);
 }
 
 void ExpertMlp::forward(BufferRef in, BufferRef out, Ops& ops) {
@@ -187,15 +219,16 @@ void ExpertMlp::forward(BufferRef in, BufferRef out, Ops& ops) {
       router_views()));
   wide("c whole", m_.hidden);  // also where tokens are not split: Programs keep their fingerprints
   const bool shares = m_.shared_ffn > 0;
-  const BufferRef c = !s_.folded || shares ? gathered("c", in, ops) : in;
+  const BufferRef c = !completes_shared() || shares ? gathered("c", in, ops) : in;
+  const BufferRef x = sent_tokens(in, c, ops);
   if (!s_.folded) {
     gathered("gates", gates_, ops);
     gathered("choice", choice_, ops);
   }
-  const BufferRef sent = s_.ep > 1 ? padded("rows sent", m_.hidden) : rows_in_;
-  const BufferRef made = s_.ep > 1 ? padded("rows made", m_.hidden) : rows_out_;
-  ops.push_back(compute(b_, "dispatch", token_shape(kDispatch, sent_), kF,
-                        {s_.folded ? in : c, whole_choice_}, {sent, slots_}));
+  const BufferRef sent = s_.ep > 1 ? padded("rows sent", width_) : rows_in_;
+  const BufferRef made = s_.ep > 1 ? padded("rows made", width_) : rows_out_;
+  ops.push_back(compute(b_, "dispatch", token_shape(kDispatch, sent_), kF, {x, whole_choice_},
+                        {sent, slots_}));
   exchanged("rows", sent, rows_in_, ops);
   BufferRefs reads{rows_out_, whole_gates_, slots_};
   BufferRef shared;
@@ -203,21 +236,27 @@ void ExpertMlp::forward(BufferRef in, BufferRef out, Ops& ops) {
   if (gated_shared()) reads.push_back(shared);
   run(expert(), rows_in_, u_, g_, made, ops);
   exchanged("rows out", made, rows_out_, ops);
-  const BufferRef part = all("q", out);
+  const char* const what = narrow() ? "latent out" : "q";
+  const BufferRef combined = narrow() ? latent_out_ : out, part = all(what, combined);
   ops.push_back(compute(b_, "combine", token_shape(kCombine, sent_), kF, std::move(reads), {part}));
-  if (shares && !gated_shared()) ops.push_back(sum(b_, l_, "add(shared z)", shared, part));
-  if (!s_.folded) reduced("q", out, ops);
+  const bool adds = shares && !gated_shared();
+  if (adds && !narrow()) ops.push_back(sum(b_, l_, "add(shared z)", shared, part));
+  if (!s_.folded) reduced(what, combined, ops);
+  if (!narrow()) return;
+  ops.push_back(latent_product(false, kF, {latent_out_}, out));
+  if (adds) ops.push_back(sum(b_, l_, "add(shared z)", shared, out));
 }
 
 void ExpertMlp::backward(BufferRef d, BufferRef in, BufferRef out, Ops& ops) {
   const bool gated = gated_shared(), shares = m_.shared_ffn > 0;
   wide("dz whole", m_.hidden);
-  const BufferRef dz = !s_.folded || (shares && !gated) ? gathered("dz", d, ops) : d;
+  const BufferRef dz = !completes_shared() || (shares && !gated) ? gathered("dz", d, ops) : d;
+  const BufferRef dx = sent_gradient(d, dz, ops);
   const BufferRef dgates = b_.local("dgates", l_, b_.decl(gates_).shape, kFloat32);
   const BufferRef whole_dgates = all("dgates", dgates);
-  const BufferRef home = padded("d rows out", m_.hidden),
-                  away = s_.ep > 1 ? padded("d rows made", m_.hidden) : home;
-  BufferRefs reads{s_.folded ? d : dz, rows_out_, whole_gates_, slots_}, writes{home, whole_dgates};
+  const BufferRef home = padded("d rows out", width_),
+                  away = s_.ep > 1 ? padded("d rows made", width_) : home;
+  BufferRefs reads{dx, rows_out_, whole_gates_, slots_}, writes{home, whole_dgates};
   if (gated) {
     reads.push_back(s_.folded ? own_shared("shared z") : shared_buffer("z", m_.hidden));
     writes.push_back(s_.folded ? own_shared("shared dz") : shared_buffer("dz", m_.hidden));
@@ -228,18 +267,24 @@ void ExpertMlp::backward(BufferRef d, BufferRef in, BufferRef out, Ops& ops) {
   const Mlp experts = expert();
   const BufferRef dg = padded("expert dg", experts.out.in),
                   du = padded("expert du", experts.in.out);
-  const BufferRef made = padded("d rows", m_.hidden),
-                  back = s_.ep > 1 ? padded("d rows sent", m_.hidden) : made;
+  const BufferRef made = padded("d rows", width_),
+                  back = s_.ep > 1 ? padded("d rows sent", width_) : made;
   run_backward(experts, away, g_, dg, u_, du, rows_in_, made, ops);
   exchanged("d rows", made, back, ops);
-  const BufferRef part = all("dc", out);
+  const BufferRef d_latent = narrow() ? b_.tensor("d latent", l_, width_) : out;
+  const char* const what = narrow() ? "d latent" : "dc";
+  const BufferRef part = all(what, d_latent);
   ops.push_back(compute(b_, "dispatch", token_shape(kDispatch, sent_), kB, {back, slots_}, {part}));
+  if (narrow()) {
+    if (!s_.folded) reduced(what, d_latent, ops);
+    ops.push_back(latent_product(true, kBG, {d_latent, in}, out));
+  }
   if (shares) {
     BufferRef shared_d = gated ? writes.back() : dz;
     if (gated && s_.folded) shared_d = gathered("shared dz", shared_d, ops);
-    shared_backward(shared_d, whole("c", in), part, ops);
+    shared_backward(shared_d, whole("c", in), narrow() ? out : part, ops);
   }
-  if (!s_.folded) reduced("dc", out, ops);
+  if (!completes_shared()) reduced("dc", out, ops);
   const BufferRef routed = shard("router dc");
   ops.push_back(with_weights(compute(b_, "router", token_shape(kRouter, l_), kBG,
                                      {dgates, in, gates_, choice_, scores_}, {routed}),

@@ -71,6 +71,10 @@ class BlockParameters {
     if (m_.experts > 0) add("router.weight", {m_.experts, m_.hidden}, -1, kNormal);
     if (m_.experts > 0 && m_.expert_bias) add("router.bias", {m_.experts}, -1, kZero);
     if (m_.shared_ffn > 0 && m_.shared_gate) add("shared_gate.weight", {1, m_.hidden}, -1, kNormal);
+    if (m_.experts > 0 && m_.expert_hidden > 0) {
+      add("mlp.to_latent.weight", {m_.expert_hidden, m_.hidden}, -1, kNormal);
+      add("mlp.from_latent.weight", {m_.hidden, m_.expert_hidden}, -1, kNormalScaled);
+    }
     if (m_.mixer != model::Mixer::kLatent) return;
     if (m_.q_rank > 0) {
       add("attn.q_down.weight", {m_.q_rank, m_.hidden}, -1, kNormal);

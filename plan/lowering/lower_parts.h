@@ -191,6 +191,10 @@ class Adapters : TensorPart {
 /// expert stands whole on one of ep neighbours of all ranks (group `expert`: stride 1; `expert
 /// data`: stride ep): nothing of rows or gates is gathered or partial. Only a shared expert is
 /// still split over tp: it reads gathered tokens, and its sums are scattered before they are added.
+///
+/// In a latent (ModelSpec::expert_hidden, l): x = W_to c on the layout's tokens in front of
+/// dispatch, q = W_from of what combine makes, both whole on every tensor rank. Rows have l
+/// features; router and shared expert read c, and the shared one's sums are completed on their own.
 class ExpertMlp : TensorPart {
  public:
   /// `block`: the unit that holds router and shared expert.
@@ -209,8 +213,8 @@ class ExpertMlp : TensorPart {
     SegmentShape in, activation, out;
     Views in_views, out_view;
   };
-  /// f: its features on a rank.
-  Mlp mlp(const char* name, const UnitUse& use, std::int64_t f) const;
+  /// h: what it reads and writes; f: its features on a rank.
+  Mlp mlp(const char* name, const UnitUse& use, std::int64_t h, std::int64_t f) const;
   Mlp expert() const;
   Mlp shared() const;
   void run(const Mlp& p, BufferRef c, BufferRef u, BufferRef g, BufferRef z, Ops& ops);
@@ -227,8 +231,21 @@ class ExpertMlp : TensorPart {
   Op product(const Mlp& p, bool in, Phase phase, BufferRefs reads, BufferRef to);
   /// whole(), unless every tensor rank sends its own tokens.
   BufferRef all(const std::string& what, BufferRef x) { return s_.folded ? x : whole(what, x); }
-  /// The shared expert's share of this rank's tokens, where experts are folded.
+  /// Experts read and write a latent narrower than the block.
+  bool narrow() const { return m_.expert_hidden > 0; }
+  /// The shared expert's partial sums are completed apart from those of the experts.
+  bool completes_shared() const { return s_.folded || narrow(); }
+  Op latent_product(bool in, Phase phase, BufferRefs reads, BufferRef to);
+  /// What dispatch reads, of the block's input; what combine's backward does, of its gradient.
+  BufferRef sent_tokens(BufferRef in, BufferRef gathered_in, Ops& ops);
+  BufferRef sent_gradient(BufferRef d, BufferRef gathered_d, Ops& ops);
+  /// The shared expert's share of this rank's tokens, where it is completed apart.
   BufferRef own_shared(const char* name) { return shard(name); }
+  /// Its partial sums.
+  BufferRef shared_sum(const char* name) {
+    const std::string own = fmt::format("shared {}", name);
+    return narrow() ? whole(own, own_shared(own.c_str())) : shared_buffer(name, m_.hidden);
+  }
   BufferRef shared_buffer(const char* name, std::int64_t columns);
   BufferRef shared_operand(std::int64_t columns);  // its activation
   BufferRef shared_forward(BufferRef c, Ops& ops);
@@ -236,11 +253,12 @@ class ExpertMlp : TensorPart {
 
   UnitUse block_, use_;
   GroupId expert_;
-  Layout sent_;  // whose tokens a rank sends to experts
-  int etp_ = 1;  // ranks that share an expert
+  Layout sent_;             // whose tokens a rank sends to experts
+  int etp_ = 1;             // ranks that share an expert
+  std::int64_t width_ = 0;  // of what experts read and write
   std::int64_t capacity_ = 0, rows_ = 0;
   BufferRef gates_, choice_, scores_, whole_gates_, whole_choice_, slots_, rows_in_, u_, g_,
-      rows_out_;
+      rows_out_, latent_, latent_out_;
 };
 
 /// A norm with its statistics, by the name of its parameters in the unit ("cross.norm").

@@ -179,8 +179,8 @@ LayerTemplates lower_embedding_weights(const ModelSpec& model, const LayerStrate
                                        const LayerContext& context) {
   return lower_alone("embedding", model, context, [&](Builder& b) {
     const UnitUses units = embedding_units(b, vocabulary);
-    // Tables have no gradient to hand on; a norm behind them (BERT, Swin) does.
-    const bool normed = model.post_norm || model.patch_norm || model.embedding_norm;
+    // Tables have no gradient to hand on; a norm (BERT, Swin) or a product behind them does.
+    const bool normed = model.patch_norm || model.embedding_norm || model.embedding_hidden > 0;
     LayerPair pair =
         readers(units, normed && !model.frozen() ? UnitUses{units.back()} : UnitUses{});
     if (model.relative_buckets > 0) pair.forward.pop_back();  // read by nothing

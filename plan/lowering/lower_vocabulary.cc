@@ -1,4 +1,5 @@
 #include <optional>
+#include <utility>
 
 #include "plan/lowering/lower_parts.h"
 
@@ -30,7 +31,7 @@ std::int64_t rows_of_rank(const ModelSpec& m, int tp) {
 }
 
 Parameter table_parameter(const char* name, const ModelSpec& m, int tp, int uses) {
-  Parameter p = parameter(name, {m.vocab, m.hidden});
+  Parameter p = parameter(name, {m.vocab, m.embedding_width()});
   p.local_shape[0] = rows_of_rank(m, tp);
   p.shard_dim = tp > 1 ? 0 : -1;
   p.uses = uses;
@@ -92,24 +93,42 @@ UnitUse relative_use(Builder& b, const LayerStrategy& v) {
   return use_of(b, v, "relative", std::move(ps));
 }
 
-bool norms_embedding(const ModelSpec& m) { return m.post_norm || m.embedding_norm; }
+/// A table narrower than the blocks: products to their width and from it (OPT-350M).
+bool narrow(const ModelSpec& m) { return m.embedding_hidden > 0; }
+Op width_product(Builder& b, const Layout& l, const UnitUse& use, bool in, Phase phase,
+                 BufferRefs reads, BufferRef to) {
+  const ModelSpec& m = b.model();
+  const std::int64_t w = m.embedding_width();
+  const SegmentShape s =
+      in ? b.shape(kLatentProduct, l, w, m.hidden) : b.shape(kLatentProduct, l, m.hidden, w);
+  return with_weights(compute(b, in ? "widen" : "narrow", s, phase, std::move(reads), {to}), use,
+                      {b.view(use, {in ? "embedding.widen.weight" : "embedding.narrow.weight"})});
+}
 
-/// Everything of the embedding but the table: positions, token types, BERT's norm.
+/// Whether the embedding has more than its table.
+bool has_position_unit(const ModelSpec& m) {
+  return m.position == model::PositionKind::kLearned || m.embedding_norm || narrow(m);
+}
+
+/// Everything of the embedding but the table: positions, token types, norm, the product behind it.
 UnitUse position_use(Builder& b, const LayerStrategy& v) {
   const ModelSpec& m = b.model();
   Parameters ps;
   if (m.position == model::PositionKind::kLearned)
     ps.push_back(parameter("embedding.position.weight", {m.max_positions, m.hidden}));
   if (m.type_vocab > 0) ps.push_back(parameter("embedding.type.weight", {m.type_vocab, m.hidden}));
-  if (norms_embedding(m)) add_norm(ps, "embedding.norm", m);
+  if (m.embedding_norm) add_norm(ps, "embedding.norm", m);
+  if (narrow(m)) ps.push_back(parameter("embedding.widen.weight", {m.hidden, m.embedding_hidden}));
   return use_of(b, v, "position", std::move(ps));
 }
 
-/// Final norm; for BERT the pooler, which has parameters but takes no part in this objective.
+/// Final norm; of a narrow table the product to its width; for BERT the pooler, which has
+/// parameters but takes no part in this objective.
 UnitUse final_use(Builder& b, const LayerStrategy& v) {
   const ModelSpec& m = b.model();
   Parameters ps;
   if (!m.post_norm) add_norm(ps, "final_norm", m, m.norm == model::NormKind::kLayerNorm);
+  if (narrow(m)) ps.push_back(parameter("embedding.narrow.weight", {m.embedding_hidden, m.hidden}));
   if (m.pooler) {
     ps.push_back(parameter("pooler.weight", {m.hidden, m.hidden}));
     ps.push_back(parameter("pooler.bias", {m.hidden}, kZero));
@@ -119,7 +138,7 @@ UnitUse final_use(Builder& b, const LayerStrategy& v) {
 }
 
 bool has_final_unit(const ModelSpec& m) {
-  return (!m.post_norm && (m.norm_gain || m.norm_bias)) || m.pooler;
+  return (!m.post_norm && (m.norm_gain || m.norm_bias)) || m.pooler || narrow(m);
 }
 
 /// Tokens of a sequence that have a target: an image has one class.
@@ -137,7 +156,7 @@ BufferRef token_buffer(Builder& b, const char* name, const Layout& l, std::int64
 }
 
 SegmentShape vocabulary_shape(Builder& b, SegmentKind kind, const Layout& l) {
-  SegmentShape s = b.shape(kind, l, b.model().hidden, rows_of_rank(b.model(), l.tp));
+  SegmentShape s = b.shape(kind, l, b.model().embedding_width(), rows_of_rank(b.model(), l.tp));
   s.vocab = b.model().vocab;
   s.parts = l.tp;
   s.part_stride = l.tensor_stride();
@@ -184,8 +203,7 @@ UnitUses embedding_units(Builder& b, const LayerStrategy& v) {
   UnitUse table = b.use(table_unit(b, v, false), "embedding");
   table.tied = b.model().tied_embeddings && !shares_table(b);
   UnitUses units{table};
-  if (b.model().position == model::PositionKind::kLearned || norms_embedding(b.model()))
-    units.push_back(position_use(b, v));
+  if (has_position_unit(b.model())) units.push_back(position_use(b, v));
   if (b.model().relative_buckets > 0) units.push_back(relative_use(b, v));
   return units;
 }
@@ -278,7 +296,7 @@ BufferRef positions(Builder& b, const Layout& l, BufferRef e, LayerPair& pair) {
   const ModelSpec& m = b.model();
   const BufferRef out = b.stream(l, 0), d = b.stream_gradient(l, 0);
   const UnitUse position = pair.units.back();
-  const bool learned = m.position == model::PositionKind::kLearned, normed = norms_embedding(m);
+  const bool learned = m.position == model::PositionKind::kLearned, normed = m.embedding_norm;
   Views views;
   if (learned) views.push_back(b.view(position, {"position.weight"}));
   if (m.type_vocab > 0) views.push_back(b.view(position, {"type.weight"}));
@@ -312,11 +330,13 @@ LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
   pair.units = embedding_units(b, v);
   const BufferRef ids = token_buffer(b, "ids", l, b.tokens(l)), out = b.stream(l, 0),
                   d = b.stream_gradient(l, 0);
-  const bool learned =
-      b.model().position == model::PositionKind::kLearned || norms_embedding(b.model());
-  const BufferRef e = learned ? b.tensor("e", l, b.model().hidden) : out;
+  const ModelSpec& m = b.model();
+  const bool adds = m.position == model::PositionKind::kLearned || m.embedding_norm;
+  const BufferRef e = adds ? b.tensor("e", l, m.hidden) : out;
+  const BufferRef row = narrow(m) ? b.tensor("e narrow", l, m.embedding_hidden) : e;
   BufferRefs kept{out};
-  look_up(b, l, "", ids, e, pair);
+  look_up(b, l, "", ids, row, pair);
+  if (narrow(m)) pair.forward.push_back(width_product(b, l, pair.units.back(), true, kF, {row}, e));
   if (b.has_companion()) {
     const BufferRef decoder_ids = token_buffer(b, "decoder ids", l, b.tokens(l));
     kept.push_back(b.companion(l, false, 0));
@@ -324,10 +344,17 @@ LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
     look_up_backward(b, l, "decoder embedding", b.companion_gradient(l, false, 0), decoder_ids,
                      pair);
   }
-  look_up_backward(b, l, "embedding", learned ? positions(b, l, e, pair) : d, ids, pair);
-  if (b.model().frozen())
-    pair.backward = {
-        compute(b, "end of gradients", vocabulary_shape(b, kEmbedding, l), kB, {d}, {})};
+  BufferRef d_row = adds ? positions(b, l, e, pair) : d;
+  if (narrow(m)) {
+    const BufferRef d_e = std::exchange(d_row, b.tensor("d e narrow", l, m.embedding_hidden));
+    pair.backward.push_back(width_product(b, l, pair.units.back(), true, kBG, {d_e, row}, d_row));
+  }
+  look_up_backward(b, l, "embedding", d_row, ids, pair);
+  if (m.frozen()) {
+    SegmentShape end = vocabulary_shape(b, kEmbedding, l);
+    end.in = m.hidden;  // the stream's, also of a narrow table
+    pair.backward = {compute(b, "end of gradients", end, kB, {d}, {})};
+  }
   zero_parts(b, pair.units, pair.backward);
   keep_alive(b, pair, kept);
   return pair;
@@ -394,11 +421,18 @@ LayerPair head_pair(Builder& b, const LayerStrategy& v) {
   const BufferRef a = norm ? b.tensor("final a", l, h) : x;
   const BufferRef da = norm ? b.tensor("final da", l, h) : dx;
   if (norm) f.push_back(norm->forward(x, a));
-  const BufferRef pooled = pools ? b.local("pooled", l, {bs, 1, h}, b.dtype()) : a,
-                  d_pooled = pools ? b.local("d pooled", l, {bs, 1, h}, b.dtype()) : da;
+  // what the logits read: one token of an image, or the width of the table
+  const auto read = [&](const char* name, BufferRef all) {
+    if (pools) return b.local(name, l, {bs, 1, h}, b.dtype());
+    return narrow(m) ? b.tensor(name, l, m.embedding_hidden) : all;
+  };
+  const BufferRef pooled = read(pools ? "pooled" : "final narrow", a),
+                  d_pooled = read(pools ? "d pooled" : "d final narrow", da);
   SegmentShape pool = b.shape(kPool, l, h, h);
   pool.kv_tokens = m.class_token ? 1 : b.tokens(l);
   if (pools) f.push_back(compute(b, "pool", pool, kF, {a}, {pooled}));
+  const UnitUse last = gathered_once(pair.units.back());
+  if (narrow(m)) f.push_back(width_product(b, l, last, false, kF, {a}, pooled));
   SegmentShape product = vocabulary_shape(b, kLogits, l);
   product.bias = pools || m.head_bias;
   const BufferRef logits = b.local("logits", l, {bs, target_tokens(b, l), product.out}, b.dtype());
@@ -410,6 +444,7 @@ LayerPair head_pair(Builder& b, const LayerStrategy& v) {
       with_weights(compute(b, "logits", product, kBG, {logits, pooled}, {d_pooled}), table, view));
   if (l.tp > 1) f.push_back(all_reduce(b, "da", Stream::kTensor, b.tensor_group(l), d_pooled));
   if (pools) f.push_back(compute(b, "pool", pool, kB, {d_pooled}, {da}));
+  if (narrow(m)) f.push_back(width_product(b, l, last, false, kBG, {d_pooled, a}, da));
   if (norm) f.push_back(norm->backward(da, x, dx));
   freeze(b, f);
   keep_alive(b, pair, {dx});

@@ -15,7 +15,7 @@ target_compile_options(orrery_flags INTERFACE
   $<$<BOOL:${ORRERY_WERROR}>:-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms of GCC 12: string concatenation (PR 105651), members of temporaries and of std::optional. The dev preset
-  # and clang look for the real ones.
+  # (clang) looks for the real ones.
   target_compile_options(orrery_flags INTERFACE -Wno-restrict -Wno-maybe-uninitialized)
 endif()
 

@@ -79,6 +79,14 @@ const Mixture kMixtures[] = {
        m.routing = {.sigmoid = true, .groups = 4, .groups_per_token = 2, .scale = 2.5};
        return m;
      }},
+    {"experts in a latent, a shared one outside it, nothing dropped",
+     [] {
+       ModelSpec m = mixture(8, 4);
+       m.expert_hidden = 24;
+       m.shared_gate = false;
+       m.shared_ffn = 48;
+       return m;
+     }},
     {"Nemotron-H: Mamba-2, attention, MLPs and mixtures, nothing dropped",
      [] { return undropped("nemotron-h-tiny"); }},
     {"Qwen3-Next: gated DeltaNet and attention, each before a mixture, nothing dropped",

@@ -81,7 +81,9 @@ inline constexpr std::array<const char*, 2> kFamilies{"gpt2", "llama"};
 /// Rank.Trains). Empty after a failure, which it reports.
 std::vector<Curve> train_ranks(const PlanCase& plan_case);
 
-/// max_i |a_i - b_i| / |b_i|, over all of `a`, which may end before `b`.
+/// max_i |a_i - b_i| / |b_i|; infinite where there are not as many.
 double largest_relative_difference(const std::vector<double>& a, const std::vector<double>& b);
+/// Of what ranks trained, steps_together() losses, from the first of one process.
+double difference_of_first(const std::vector<double>& losses, std::vector<double> alone);
 
 }  // namespace orrery::executor::testing

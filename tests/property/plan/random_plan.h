@@ -185,7 +185,7 @@ inline RandomPlan random_encoder_plan(std::uint64_t seed, std::int64_t max_devic
   RandomPlan r = random_plan(seed, max_devices_per_stage);
   model::ModelSpec& m = r.model;
   m.family = model::Family::kBert;
-  m.post_norm = m.pooler = m.projection_bias = m.mlp_bias = m.qkv_bias = true;
+  m.post_norm = m.embedding_norm = m.pooler = m.projection_bias = m.mlp_bias = m.qkv_bias = true;
   m.causal = m.gated_mlp = false;
   m.norm = model::NormKind::kLayerNorm;
   m.activation = model::Activation::kGelu;

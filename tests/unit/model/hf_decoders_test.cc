@@ -92,6 +92,31 @@ TEST(HfDecoders, RoutersAreThoseOfTheFamilyOrTheFile) {
       HasSubstr("'topk_method' is 'group_limited_greedy', and scores are those of a sigmoid"));
 }
 
+TEST(HfDecoders, AnOptTableMayBeNarrowerThanItsBlocks) {
+  const ModelSpec plain = *read("opt", ""), narrow = *read("opt", R"(, "word_embed_proj_dim": 8)"),
+                  behind = *read("opt", R"(, "do_layer_norm_before": false)");
+  const std::int64_t h = plain.hidden;
+  EXPECT_EQ(narrow.embedding_width(), 8);
+  EXPECT_EQ(plain.parameters() - narrow.parameters(), plain.vocab * (h - 8) - 2 * 8 * h);
+  EXPECT_EQ(plain.forward_matmul_flops(16) - narrow.forward_matmul_flops(16),
+            2. * 16 * static_cast<double>(plain.vocab * (h - 8) - 2 * 8 * h));
+  const ModelSpec untied =
+      *read("opt", R"(, "word_embed_proj_dim": 8, "tie_word_embeddings": false)");
+  EXPECT_EQ(untied.parameters() - narrow.parameters(), narrow.vocab * 8);
+  EXPECT_EQ(plain.parameters() - behind.parameters(), 2 * h);  // no final norm
+  EXPECT_TRUE(behind.post_norm);
+  EXPECT_FALSE(behind.embedding_norm);
+}
+
+// Whichever kind of block comes last: 2^61 numbers a mixture, in a latent or not.
+TEST(HfDecoders, MixturesThatCannotBeCountedAreRefused) {
+  const std::string keys = R"(, "n_routed_experts": 1048576, "num_experts_per_tok": 1,
+      "moe_intermediate_size": 1048576, "mamba_num_heads": 4, "mamba_head_dim": 16)",
+                    latent = R"(, "moe_latent_size": 1048576, "hybrid_override_pattern": )";
+  for (const char* pattern : {R"("EEEE")", R"("EE*M")"})
+    EXPECT_THAT(refusal("nemotron_h", keys + latent + pattern), HasSubstr("parameters"));
+}
+
 TEST(HfDecoders, LayerTypesSayWhichBlockHasAWindow) {
   const ModelSpec m = *read("olmo3", R"(, "sliding_window": 8,
       "layer_types": ["full_attention", "sliding_attention", "sliding_attention",

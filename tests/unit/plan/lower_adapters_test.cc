@@ -137,6 +137,16 @@ TEST(Adapters, TheCheckerSeesGradientsOfFrozenWeights) {
   EXPECT_FALSE(check(p).empty());
 }
 
+// The gradient that ends at a frozen table is the stream's, however wide the table is.
+TEST(Adapters, StandOverANarrowTable) {
+  model::ModelSpec m = small_model();
+  m.embedding_hidden = m.hidden / 2;
+  for (const int stages : {1, 2}) {
+    const auto faults = check(small_program(adapted(m), {.pp = stages, .micro_batch = 4}));
+    EXPECT_TRUE(faults.empty()) << faults.front().message;
+  }
+}
+
 TEST(Adapters, AreOfThePlan) {
   const model::ModelSpec m = adapted(small_model(true), "mlp", 8);
   const Plan plan = small_plan(m, {.tp = 2, .dp = 2});

@@ -93,6 +93,31 @@ TEST(LowerExperts, SequenceParallelRoutesItsOwnTokens) {
   EXPECT_EQ(op_of(t, t.sync, "all_reduce(replicated gradients)").slice_elements, 2 * 128 + 8 * 128);
 }
 
+// Rows of 32 numbers travel, not of 128; the shared expert reads what the block's norm makes.
+TEST(LowerExperts, InALatentSendItsRowsAndSumTheSharedOneApart) {
+  model::ModelSpec m = with_shared_expert();
+  m.shared_gate = false;
+  m.expert_hidden = 32;
+  const LayerTemplates t =
+      lower_block(m, {.tp = 2, .dp = 2, .sequence_parallel = true, .ep = 2}, context());
+  EXPECT_THAT(
+      names(t, t.forward),
+      ElementsAre("norm1", "all_gather(a)", "qkv", "attention", "projection", "reduce_scatter(p)",
+                  "residual1", "norm2", "router", "all_gather(c)", "to_latent",
+                  "all_gather(latent)", "all_gather(gates)", "all_gather(choice)", "dispatch",
+                  "all_to_all(rows)", "shared_in", "shared_activation", "shared_out",
+                  "reduce_scatter(shared z)", "expert_in", "expert_activation", "expert_out",
+                  "all_to_all(rows out)", "combine", "reduce_scatter(latent out)", "from_latent",
+                  "add(shared z)", "residual2"));
+  EXPECT_EQ(op_of(t, t.forward, "all_to_all(rows)").bytes, 2 * 8 * 20 * 32 * 4);
+  EXPECT_EQ(op_of(t, t.forward, "all_gather(latent)").bytes, 2 * 64 * 32 * 4);
+  const model::SegmentShape& in = t.program.segments[op_of(t, t.forward, "expert_in").segment];
+  EXPECT_EQ(in.in, 32);
+  // The router's gradient, those of both products and of the norms are sums over the tensor group.
+  EXPECT_EQ(op_of(t, t.sync, "all_reduce(replicated gradients)").slice_elements,
+            2 * 128 + 8 * 128 + 2 * 32 * 128);
+}
+
 // Each tensor rank sends its own half of the tokens, 64 / 2 * 2 / 8 * 1.25 = 10 rows an expert, to
 // experts that stand whole on one of four neighbours.
 TEST(LowerExperts, FoldedExpertsTakeTheTokensOfEachTensorRank) {

@@ -176,7 +176,7 @@ const Kind kKinds[] = {
        m.family = model::Family::kOpt;
        m.activation = model::Activation::kRelu;
        m.post_norm = m.tied_embeddings = true;
-       m.embedding_hidden = 24;
+       m.embedding_hidden = 48;
        m.position = model::PositionKind::kLearned;
        return m;
      }},

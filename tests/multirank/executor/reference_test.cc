@@ -322,21 +322,23 @@ at::Tensor scanned(const ModelSpec& m, const Named& p, const std::string& block,
   return tests::ScanReference(s, at::cat(u, 2), weights, layer, m.layers).output();
 }
 
+/// Of the looked-at step, of a decoder.
+at::Tensor text(const ModelSpec& m, TokenData::What what) {
+  const std::int64_t tokens = m.max_positions;
+  std::vector<std::int64_t> ids(as_index(kSequences * tokens));
+  const Batch batch{.seed = kSeed,
+                    .step = kStep,
+                    .global_batch = kSequences,
+                    .sequences = kSequences,
+                    .tokens = tokens};
+  ORRERY_CHECK(TokenData::open("", m.vocab, tokens).value().read(batch, what, ids).has_value());
+  return at::tensor(ids).view({kSequences, tokens});
+}
+
 /// x + scan(norm1(x)), then, where there is an MLP, x + mlp(norm2(x)).
 at::Tensor scan_loss(const ModelSpec& m, const Named& p) {
-  const std::int64_t tokens = m.max_positions;
-  const auto text = [&](TokenData::What what) {
-    std::vector<std::int64_t> ids(as_index(kSequences * tokens));
-    const Batch batch{.seed = kSeed,
-                      .step = kStep,
-                      .global_batch = kSequences,
-                      .sequences = kSequences,
-                      .tokens = tokens};
-    ORRERY_CHECK(TokenData::open("", m.vocab, tokens).value().read(batch, what, ids).has_value());
-    return at::tensor(ids).view({kSequences, tokens});
-  };
   const at::Tensor table = p.at("embedding.token.weight");
-  at::Tensor x = at::embedding(table, text(TokenData::What::kTokens));
+  at::Tensor x = at::embedding(table, text(m, TokenData::What::kTokens));
   for (std::int64_t l = 0; l < m.layers; ++l) {
     const std::string block = "blocks." + std::to_string(l) + ".";
     const at::Tensor o = scanned(m, p, block, l, rms_norm(m, p, block + "norm1", x));
@@ -350,7 +352,45 @@ at::Tensor scan_loss(const ModelSpec& m, const Named& p) {
   const at::Tensor& head = m.tied_embeddings ? table : p.at("lm_head.weight");
   const at::Tensor logits =
       at::linear(rms_norm(m, p, "final_norm", x), head).narrow(-1, 0, m.vocab);
-  return at::cross_entropy_loss(logits.flatten(0, 1), text(TokenData::What::kTargets).flatten());
+  return at::cross_entropy_loss(logits.flatten(0, 1), text(m, TokenData::What::kTargets).flatten());
+}
+
+/// norm1(x + attention(x)), then norm2(x + mlp(x)), between the products of a narrow table.
+at::Tensor opt_loss(const ModelSpec& m, const Named& p) {
+  const at::Tensor table = p.at("embedding.token.weight");
+  at::Tensor x = at::linear(at::embedding(table, text(m, TokenData::What::kTokens)),
+                            p.at("embedding.widen.weight")) +
+                 p.at("embedding.position.weight");
+  for (std::int64_t l = 0; l < m.layers; ++l) {
+    const std::string block = "blocks." + std::to_string(l) + ".";
+    const auto projected = [&](const char* which) {
+      return heads(m, product(p, block + which, x));
+    };
+    at::Tensor scores = at::matmul(projected("attn.q"), projected("attn.k").transpose(-1, -2)) /
+                        std::sqrt(real(m.head_dim));
+    scores = scores.masked_fill(at::ones_like(scores).triu(1).to(at::kBool), -INFINITY);
+    const at::Tensor o =
+        at::matmul(at::softmax(scores, -1), projected("attn.v")).transpose(1, 2).flatten(2);
+    x = layer_norm(m, p, block + "norm1", x + product(p, block + "attn.proj", o));
+    const at::Tensor g = product(p, block + "mlp.in", x).relu();
+    x = layer_norm(m, p, block + "norm2", x + product(p, block + "mlp.out", g));
+  }
+  const at::Tensor logits =
+      at::linear(at::linear(x, p.at("embedding.narrow.weight")), table).narrow(-1, 0, m.vocab);
+  return at::cross_entropy_loss(logits.flatten(0, 1), text(m, TokenData::What::kTargets).flatten());
+}
+
+TEST(Reference, OptWithANarrowTableIsItsFormulas) {
+  ModelSpec m = model::find_model("opt-350m").value();
+  m.layers = 3;
+  m.hidden = 64;
+  m.heads = m.kv_heads = 4;
+  m.head_dim = 16;
+  m.ffn = 96;
+  m.vocab = 259;
+  m.max_positions = 32;
+  m.embedding_hidden = 24;
+  expect_reference(m, opt_loss);
 }
 
 /// The first kind of block of a catalog model alone, with a dense MLP where it has a mixture.

@@ -215,7 +215,7 @@ double ModelSpec::block_matmul_flops(std::int64_t seq) const {
   return block_product_flops(seq) + mixing;
 }
 
-// Then logits 2·s·h·v, h of the table; its two products; images: the patch product, and logits of
+// Then logits 2 s h v, h of the table; its two products; images: the patch product, and logits of
 // one token.
 double ModelSpec::forward_matmul_flops(std::int64_t seq) const {
   const double logits = 2 * (patch_features > 0 ? 1 : real(seq)) *

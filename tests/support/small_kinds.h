@@ -25,6 +25,21 @@ inline model::ModelSpec small_vit() {
   return m;
 }
 
+/// OPT-350M: a table narrower than the blocks, norms behind the residual.
+inline model::ModelSpec small_opt() {
+  model::ModelSpec m = model::find_model("opt-350m").value();
+  m.name = "small opt";
+  m.layers = 4;
+  m.hidden = 64;
+  m.heads = m.kv_heads = 4;
+  m.head_dim = 16;
+  m.ffn = 96;
+  m.vocab = 259;
+  m.max_positions = 32;
+  m.embedding_hidden = 48;
+  return m;
+}
+
 /// 32 patches; two blocks of width 32 in windows of 4 x 4, then two of width 64 on a quarter of the
 /// tokens in windows of 2 x 2.
 inline model::ModelSpec small_swin() {

@@ -12,6 +12,7 @@
 #include "plan/check/check.h"
 #include "plan_cases_fixture.h"
 #include "tests/support/rank_body.h"
+#include "tests/support/small_kinds.h"
 
 namespace orrery::executor::testing {
 namespace {
@@ -171,15 +172,7 @@ const Kind kKinds[] = {
        return m;
      }},
     {"OPT-350M: a table narrower than the blocks, norms behind the residual",
-     [](ModelSpec m) {
-       m = layer_norms(m);
-       m.family = model::Family::kOpt;
-       m.activation = model::Activation::kRelu;
-       m.post_norm = m.tied_embeddings = true;
-       m.embedding_hidden = 48;
-       m.position = model::PositionKind::kLearned;
-       return m;
-     }},
+     [](ModelSpec) { return tests::small_opt(); }},
     {"longrope, beyond the original positions",
      [](ModelSpec) { return model::find_model("phi-3-tiny").value(); }},
     {"latent attention", [](ModelSpec m) { return latent(m, 24); }},

@@ -392,7 +392,7 @@ RunOptions training() {
 
 int steps_together() {
   const char* asked = std::getenv("ORRERY_TEST_STEPS");
-  return asked != nullptr ? std::clamp(std::stoi(asked), 2, training().steps) : 8;
+  return asked != nullptr ? std::clamp(std::stoi(asked), 3, training().steps) : 8;
 }
 
 std::map<int, std::vector<std::string>> order_of(const plan::Program& program,
@@ -428,9 +428,9 @@ Curve train_alone(const model::ModelSpec& model) {
   });
 }
 
-base::Json train_over_mpi(const plan::Program& program) {
+base::Json train_over_mpi(const plan::Program& program, int steps) {
   RunOptions options = training();
-  options.steps = steps_together();
+  options.steps = steps;
   options.backend = "mpi";
   const base::Result<RunReport> report = run(program, options);
   if (!report) {

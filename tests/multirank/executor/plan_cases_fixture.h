@@ -50,8 +50,8 @@ double expect_stated_bytes(const plan::Program& program,
 /// 30 AdamW steps at 3e-4. (At 1e-3 an embedding row of the untied model can pass near zero, where
 /// RMS norm magnifies the rounding of any summation order beyond 1e-6 for a step.)
 RunOptions training();
-/// How many of these ranks train: $ORRERY_TEST_STEPS, else 8, for a wrong gradient or state shows
-/// in the second loss. The table of the acceptance has all.
+/// How many of these ranks train: $ORRERY_TEST_STEPS, else 8. Gradients, moments and their
+/// correction are all in the third loss. Exactness and quantised formats have all.
 int steps_together();
 
 struct Curve {
@@ -59,9 +59,8 @@ struct Curve {
   std::vector<std::int64_t> peak_memory_bytes;    // by stage
   std::map<int, std::vector<std::string>> order;  // of the last step, by rank; of several ranks
 };
-/// In a rank body: trains for steps_together(); {losses, peaks}. Null after a failure, which it
-/// reports.
-base::Json train_over_mpi(const plan::Program& program);
+/// In a rank body: trains; {losses, peaks}. Null after a failure, which it reports.
+base::Json train_over_mpi(const plan::Program& program, int steps = steps_together());
 /// The Program is sound; what train_over_mpi() found of it are the losses of one process within
 /// 1e-6, which fall, and the stated bytes. Prints both under the two names.
 void expect_trained_like_one(const model::ModelSpec& model, const plan::Program& program,

@@ -121,7 +121,7 @@ void expect_like(const Curve& one, const Curve& several, const Layout& layout, d
   const plan::Program program = program_of(layout, precision, wide_model(family));
   const auto faults = plan::check(program);
   ASSERT_TRUE(faults.empty()) << faults.front().message;
-  const double difference = difference_of_first(several.losses, one.losses);
+  const double difference = largest_relative_difference(several.losses, one.losses);
   EXPECT_LE(difference, tolerance);
   const double memory = expect_stated_bytes(program, several.peak_memory_bytes);
   std::printf("%-12s %-18s %-6s loss %.1e memory %+.2f%%\n", to_string(precision).data(),
@@ -171,7 +171,8 @@ RANK_BODY(Quantised, Trains) {
       for (const Layout& layout : layouts()) {
         if (case_name(precision, layout) != name) continue;
         for (const char* family : kFamilies)
-          out[family] = train_over_mpi(program_of(layout, precision, wide_model(family)));
+          out[family] =
+              train_over_mpi(program_of(layout, precision, wide_model(family)), training().steps);
       }
     }
     return out;

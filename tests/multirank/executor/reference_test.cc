@@ -381,16 +381,7 @@ at::Tensor opt_loss(const ModelSpec& m, const Named& p) {
 }
 
 TEST(Reference, OptWithANarrowTableIsItsFormulas) {
-  ModelSpec m = model::find_model("opt-350m").value();
-  m.layers = 3;
-  m.hidden = 64;
-  m.heads = m.kv_heads = 4;
-  m.head_dim = 16;
-  m.ffn = 96;
-  m.vocab = 259;
-  m.max_positions = 32;
-  m.embedding_hidden = 24;
-  expect_reference(m, opt_loss);
+  expect_reference(tests::small_opt(), opt_loss);
 }
 
 /// The first kind of block of a catalog model alone, with a dense MLP where it has a mixture.

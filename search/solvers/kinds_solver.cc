@@ -211,16 +211,32 @@ struct KindsSolver::Labels {
 
   std::vector<Label> all{{}};
   Cells cells, next;
+  bool asks_all = false;         // for the peak of every range
+  std::int64_t most_beside = 0;  // of this stage, peak - least bytes, of the ranges asked for
 };
 
 std::optional<KindsSolver::Cuts> KindsSolver::best_cuts(const KindsChoice& c,
                                                         std::int64_t cutoff_ps, Effort& effort) {
+  std::optional<Cuts> cuts = cut(c, cutoff_ps, effort, false);
+  std::int64_t from = 0;
+  for (int i = 0; cuts && i < model_.problem().stages; ++i) {
+    const std::int64_t to = cuts->ends[as_index(i)];
+    if (model_.peak_bytes(c, i, from, to) > memory_bytes(i)) return cut(c, cutoff_ps, effort, true);
+    from = to;
+  }
+  return cuts;
+}
+
+std::optional<KindsSolver::Cuts> KindsSolver::cut(const KindsChoice& c, std::int64_t cutoff_ps,
+                                                  Effort& effort, bool asks_all) {
   const KindsSums sums = model_.sums_of(c);
   Labels labels;
+  labels.asks_all = asks_all;
   labels.cells.resize(as_index(layers()) + 1);
   labels.cells.front() = {0};
   for (int i = 0; i < model_.problem().stages; ++i) {
     labels.next.assign(labels.cells.size(), {});
+    labels.most_beside = 0;
     for (std::int64_t from = 0; from <= layers(); ++from)
       extend(c, sums, i, from, cutoff_ps, labels, effort);
     std::swap(labels.cells, labels.next);
@@ -240,6 +256,17 @@ std::optional<KindsSolver::Cuts> KindsSolver::best_cuts(const KindsChoice& c,
   return cuts;
 }
 
+/// A range whose least bytes leave room for what the ranges asked for so far had beside theirs is
+/// not asked for: the answer's are, in the end.
+bool KindsSolver::fits(const KindsChoice& c, int stage, std::int64_t from, std::int64_t to,
+                       std::int64_t least, Labels& labels) {
+  const std::int64_t room = memory_bytes(stage) - least;
+  if (!labels.asks_all && labels.most_beside > 0 && labels.most_beside <= room) return true;
+  const std::int64_t beside = model_.peak_bytes(c, stage, from, to) - least;
+  labels.most_beside = std::max(labels.most_beside, beside);
+  return beside <= room;
+}
+
 void KindsSolver::extend(const KindsChoice& c, const KindsSums& sums, int stage, std::int64_t from,
                          std::int64_t cutoff_ps, Labels& labels, Effort& effort) {
   constexpr std::uint64_t kComparedOfTick = 256;
@@ -252,7 +279,8 @@ void KindsSolver::extend(const KindsChoice& c, const KindsSums& sums, int stage,
   for (std::int64_t to = first; to <= last; ++to) {
     ++effort.states;
     // more layers take more
-    if (model_.least_bytes(sums, stage, from, to) > memory_bytes(stage)) break;
+    const std::int64_t least = model_.least_bytes(sums, stage, from, to);
+    if (least > memory_bytes(stage)) break;
     const KindsStage own = model_.stage(c, sums, stage, from, to);
     std::vector<std::int32_t>& cell = labels.next[as_index(to)];
     bool asked = false;
@@ -267,7 +295,7 @@ void KindsSolver::extend(const KindsChoice& c, const KindsSums& sums, int stage,
       const auto beats = [&](std::int32_t known) { return labels.at(known).beats(label); };
       compared += 1 + cell.size();
       if (bound >= cutoff_ps || std::ranges::any_of(cell, beats)) continue;
-      if (!asked && model_.peak_bytes(c, stage, from, to) > memory_bytes(stage)) break;
+      if (!asked && !fits(c, stage, from, to, least, labels)) break;
       asked = true;
       cell.push_back(static_cast<std::int32_t>(labels.all.size()));
       labels.all.push_back(label);

@@ -23,9 +23,10 @@
 /// i with layers [j, k), if it fits : (τ, s, v) in P_{i-1}[j] }; answer the least s + v + (m - 1)
 /// τ in P_p[L]. State = label; order: stages forward; O(p L²) ranges, whose memory is first
 /// bounded from below by prefix sums (persistent + stashes in flight) and then asked of
-/// costmodel::stage_peak_bytes, which is exact. A label dies when with the least times of the
-/// layers to come it reaches the best plan. Optimal over the cuts. An interleaved choice is priced
-/// with each number of virtual stages.
+/// costmodel::stage_peak_bytes, which is exact; a range with more room than others needed beside
+/// that bound is asked for only where it is part of the answer. A label dies when with the least
+/// times of the layers to come it reaches the best plan. Optimal over the cuts. An interleaved
+/// choice is priced with each number of virtual stages.
 ///
 /// Choices of strategies are taken in the order of their lower bound, memory and cuts left out:
 ///
@@ -83,6 +84,10 @@ class KindsSolver final : public Solver {
   struct Labels;
 
   std::optional<Cuts> best_cuts(const KindsChoice& choice, std::int64_t cutoff_ps, Effort& effort);
+  std::optional<Cuts> cut(const KindsChoice& choice, std::int64_t cutoff_ps, Effort& effort,
+                          bool asks_all);
+  bool fits(const KindsChoice& choice, int stage, std::int64_t from, std::int64_t to,
+            std::int64_t least, Labels& labels);
   void extend(const KindsChoice& choice, const KindsSums& sums, int stage, std::int64_t from,
               std::int64_t cutoff_ps, Labels& labels, Effort& effort);
   [[nodiscard]] bool may_fit(const KindsSums& sums, const std::vector<std::int64_t>& ends) const;

@@ -196,15 +196,43 @@ Result<std::vector<plan::Program>> programs_of(const std::vector<NamedPlan>& pla
   return programs;
 }
 
+/// Plans of --plan, by the names of their files: all on --ranks ranks, in --precision and of one
+/// sequence length.
+Result<std::vector<NamedPlan>> plans_of_files(const Options& o) {
+  for (const char* name : {"plans", "global-batch", "sequence-length"})
+    if (o.given(name))
+      return refuse(kUsage, "leave it out", "--{} is said by the files of --plan", name);
+  std::vector<NamedPlan> plans;
+  for (const std::string& file : o.strings("plan")) {
+    TRY(Plan plan, plan::load_plan(file));
+    const auto is_not = [&](std::string_view what, const auto& own, const auto& wanted) {
+      return refuse(kInconsistent, "plans that train in turns share it", "{} is of {} {}, not {}",
+                    file, own, what, wanted);
+    };
+    if (plan.world_size() != o.count("ranks"))
+      return is_not("ranks", plan.world_size(), o.count("ranks"));
+    if (plan.precision != precision_of(o))
+      return is_not("precision", to_string(plan.precision), to_string(precision_of(o)));
+    if (!plans.empty() && plan.sequence != plans.front().plan.sequence)
+      return is_not("tokens", plan.sequence, plans.front().plan.sequence);
+    plans.push_back({fs::path(file).stem().string(), std::move(plan)});
+  }
+  return plans;
+}
+
+Result<std::vector<NamedPlan>> plans_to_train(const Options& o, const ModelSpec& model) {
+  if (o.given("plan")) return plans_of_files(o);
+  const std::int64_t sequence = o.has("sequence-length") ? sequence_of(o) : model.max_positions;
+  return validation_plans(model, o.string("cluster"), o.count("ranks"), o.integer("global-batch"),
+                          sequence, precision_of(o), as_index(o.integer("plans")));
+}
+
 Result<int> run(const Options& options, const Invocation& invocation) {
   const int ranks = options.count("ranks");
   TRY(const ModelSpec model, model::find_model(options.string("model")));
-  const std::int64_t sequence =
-      options.has("sequence-length") ? sequence_of(options) : model.max_positions;
   const model::Precision precision = precision_of(options);
-  TRY(const std::vector<NamedPlan> plans,
-      validation_plans(model, options.string("cluster"), ranks, options.integer("global-batch"),
-                       sequence, precision, as_index(options.integer("plans"))));
+  TRY(const std::vector<NamedPlan> plans, plans_to_train(options, model));
+  const std::int64_t sequence = plans.front().plan.sequence;
   TRY_VOID(check_objective(model));
   if (!launched_as_rank()) TRY_VOID(check_cores(ranks, options));
   TRY(const std::string profile, profile_of_this_machine(options, ranks));
@@ -252,6 +280,9 @@ Result<int> run(const Options& options, const Invocation& invocation) {
 }  // namespace
 
 Command validate_command() {
+  base::OptionSpec own =
+      text_option("plan", "FILE", "a plan to train in place of the fixed set; may be repeated");
+  own.repeated = true;
   return {
       {.name = "validate",
        .summary =
@@ -260,6 +291,8 @@ Command validate_command() {
        .examples = {{"orrery validate --model gpt2-tiny --ranks 2", "8 plans on two processes"},
                     {"orrery validate --model llama-tiny --ranks 4 --plans 4 --json",
                      "for a script"},
+                    {"orrery validate --model gpt2-tiny --plan a.json --plan b.json",
+                     "two plans of your own"},
                     {"orrery validate --model gpt2-xl --ranks 1 --device cuda --precision bf16 "
                      "--cluster dgx-h200",
                      "one GPU of a host that the catalog knows"}},
@@ -267,7 +300,7 @@ Command validate_command() {
            {model_option(true),
             integer_option("ranks", "N", {1, 1024}, "processes on this machine", "2"),
             choice_option("device", "D", {"cpu", "cuda"}, "what trains", "cpu"),
-            cluster_of_machine(), precision_of_training(),
+            cluster_of_machine(), precision_of_training(), own,
             integer_option("plans", "K", {1, 64}, "how many plans of the fixed set", "8"),
             integer_option("rounds", "R", {1, 1000}, "rounds in which all plans take turns", "15"),
             integer_option("steps", "K", {2, 100000},

@@ -16,9 +16,14 @@ constexpr int kReach = 3, kSlopes = 4, kCap = 3, kCapBackward = 5;
 // Norm of queries or keys: casts, sum of squares, gain; backward the gradients of both.
 constexpr int kPartForward = 8, kPartBackward = 17;
 
+// Scores of an index: product, ReLU, weighting, mask, the K-th largest; backward softmax of them,
+// the heads' sum and four gradients. Beside them turning, the norm of keys and its gradients.
+constexpr int kIndexForward = 14, kIndexBackward = 26, kIndexKeys = 12;
+
 int written_out(const SegmentShape& s, Phase phase) {
   const int blocks = as_int(ceil_div(s.tokens, SegmentShape::kQueryRows));
   int block = phase == kF ? kBlockForward : kBlockBackward;
+  if (s.index_heads > 0) block += phase == kF ? kIndexForward : kIndexBackward;
   if (s.reach > 0) block += kReach;
   if (s.alibi > 0) block += kSlopes;
   if (s.score_cap != 0) block += kCap + (phase == kF ? 0 : kCapBackward);
@@ -63,7 +68,7 @@ int launches(const SegmentShape& s, Phase phase) {
     case kAdapterIn:
     case kAdapterOut:
     case kLogits: return product(s, phase);
-    case kLatentAttention: return 6 + written_out(s, phase);
+    case kLatentAttention: return 6 + (s.index_heads > 0 ? kIndexKeys : 0) + written_out(s, phase);
     case kHeadNorm: return 1 + 2 * (forward ? kPartForward : kPartBackward);
     case kAttention:
     case kAttentionSplit:

@@ -1,5 +1,7 @@
 #include "model/mixer_sizes.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/numbers.h"
 
@@ -41,12 +43,31 @@ struct Rows {
     ORRERY_CHECK(s.heads > 0 && s.head_dim > s.rope_dim && s.rope_dim > 0 && s.value_dim > 0);
     if (!forward() && !has_b) return {};
     const std::int64_t n = s.heads, d = s.head_dim, v = s.value_dim;
-    const double product = 2 * t * real(s.keys_seen()) * real(n);
+    const double core = latent_core();
     const double operands = e * t * real(n * d + n * (d - s.rope_dim + v) + s.rope_dim + n * v) +
-                            kFloatBytes * t * real(n);
+                            kFloatBytes * t * real(n) + index_bytes();
     const std::int64_t joined = element_bytes(s.dtype) * s.token_count() * n * (2 * d + v);
-    if (forward()) return {base::Flops(product * real(d + v)), base::Bytes(operands), joined};
-    return {base::Flops(product * real(3 * d + 2 * v)), base::Bytes(2 * operands), 2 * joined};
+    if (forward()) return {base::Flops(core + index_flops()), base::Bytes(operands), joined};
+    return {base::Flops(core + 3 * index_flops()), base::Bytes(2 * operands), 2 * joined};
+  }
+
+  /// Of a core, its products of `d` numbers of each key and `v` of each value.
+  double core_flops(std::int64_t keys, std::int64_t d, std::int64_t v) const {
+    const double product = 2 * t * real(keys) * real(s.heads);
+    return product * real(forward() ? d + v : 3 * d + 2 * v);
+  }
+  /// Under an index all keys behind a mask, or the chosen ones as the latent has them: the fewer.
+  double latent_core() const {
+    const double all = core_flops(s.keys_seen(), s.head_dim, s.value_dim);
+    if (s.index_heads == 0 || s.top_k >= s.tokens) return all;
+    return std::min(all, core_flops(s.top_k, s.in + s.rope_dim, s.in));
+  }
+  double index_flops() const {
+    return 2 * t * real(s.tokens) * real(s.index_heads) * real(s.index_dim);
+  }
+  double index_bytes() const {
+    if (s.index_heads == 0) return 0;
+    return e * t * real((s.index_heads + 1) * s.index_dim + s.index_heads) + kFloatBytes * t;
   }
 
   // What the kernels of a scan read and write, without its weights: mixer_sizes.h.

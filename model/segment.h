@@ -84,6 +84,10 @@ namespace orrery::model {
 ///   kLatentAttention  q [b,s,nd], kv [b,s,n(d-r+v)], rotated part of keys [b,s,r]
 ///                   -> o [b,s,nv], lse [b,n,s] fp32          kv: of each head d - r numbers of its
 ///                 do, q, kv, kr, o, lse -> dq, dkv, dkr      key, then its value's v
+///   kLatentAttention, indexed (model::Indexer): after kr
+///                   index queries [b,s,H e], keys [b,s,e] and weights [b,s,H], w(gain [e],
+///                   bias [e]) as well -> after lse, the least score chosen [b,s] fp32
+///                 they, and behind lse that score -> after dkr, their gradients; backward kBG
 ///   kScan         u [b,s,in], w(...)                         the mixer of a recurrent block, with
 ///                   -> o [b,s,out], y [b,s,out]              its convolution and its gated norm;
 ///                 do, u, y -> du                             y: before the norm. w: model/scan.h
@@ -221,7 +225,8 @@ std::string_view to_string(Phase phase);
 ///                                weights (elements of a table of biases in a window)
 ///   kHeadNorm                    heads, kv_heads, head_dim, epsilon, bias (has gains), whole
 ///   kLatentAttention             heads, head_dim, value_dim, rope_dim, parts (tensor ranks); as
-///                                kAttention
+///                                kAttention. Indexed: index_heads H, index_dim e, top_k keys of a
+///                                query, in numbers of the latent of keys and values
 ///   kScan                        in, out, heads, head_dim, kv_heads (groups), state, chunk,
 ///                                kernel, delta, epsilon, weights (elements of its own);
 ///                                lightning: alibi, parts, part_stride, as kAttention has them
@@ -277,7 +282,7 @@ struct SegmentShape {
   int token_stride = 1;       // distance between them
   int token_chunks = 1;       // of the zig-zag order of a whole sequence; 1: as they stand
   std::int64_t experts = 0;   // of the model, or of this rank (kExpertIn, kExpertOut)
-  std::int64_t top_k = 0;     // experts of a token
+  std::int64_t top_k = 0;     // experts of a token; keys that an indexer chooses
   std::int64_t capacity = 0;  // rows of an expert per sequence on this rank
   bool shared = false;        // a shared expert's gate and output
   Routing routing = {};       // kRouter; of no price, so profiles do not state it
@@ -299,6 +304,7 @@ struct SegmentShape {
   double score_cap = 0, score_scale = 0;  // 0: none; 1 / sqrt(head_dim)
   Rope rope = {};
   std::int64_t value_dim = 0, rope_dim = 0;                    // latent attention
+  std::int64_t index_heads = 0, index_dim = 0;                 // its indexer
   std::int64_t state = 0, kernel = 0, chunk = 0, weights = 0;  // scans
   bool delta = false;                                          // of the delta rule
   bool whole = false;  // kHeadNorm: over all heads at once, a gain of each of their numbers

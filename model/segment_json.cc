@@ -50,6 +50,8 @@ constexpr Field<Shape> kFields[] = {
     {"alibi", &Shape::alibi, kSize},
     {"value_dim", &Shape::value_dim, kSize},
     {"rope_dim", &Shape::rope_dim, kSize},
+    {"index_heads", &Shape::index_heads, kSize},
+    {"index_dim", &Shape::index_dim, kSize},
     {"state", &Shape::state, kSize},
     {"kernel", &Shape::kernel, kSize},
     {"chunk", &Shape::chunk, kSize},
@@ -126,7 +128,7 @@ double largest_tensor(const SegmentShape& s) {
       std::max({real(s.in) * real(s.slices), 2 * real(s.out), 4 * real(s.heads) * real(s.head_dim),
                 (real(s.heads) + real(s.kv_heads)) * real(s.head_dim),
                 2 * real(s.heads) * (2 * real(s.head_dim) + real(s.value_dim)),
-                real(s.kv_heads) * real(s.state), 1.0});
+                real(s.index_heads) * real(s.index_dim), real(s.kv_heads) * real(s.state), 1.0});
   const double states = tokens * real(s.heads) * real(s.head_dim) * real(s.state) /
                         real(std::max<std::int64_t>(s.chunk, 1));
   const bool windows = s.kind == SegmentKind::kAttention && s.weights > 0;
@@ -150,6 +152,11 @@ void check_sizes(base::Reader& r, const SegmentShape& s) {
   if (s.kind == SegmentKind::kLatentAttention && s.rope_dim >= s.head_dim)
     r.error("rope_dim", kOutOfRange, "rope_dim {} is no part of head_dim {}", s.rope_dim,
             s.head_dim);
+  if (s.kind == SegmentKind::kLatentAttention && s.index_heads > 0) {
+    for (const auto& [key, size] :
+         {std::pair{"index_dim", s.index_dim}, {"top_k", s.top_k}, {"in", s.in}})
+      if (size == 0) r.error(key, kMissingKey, "an indexer needs a positive '{}'", key);
+  }
   if (s.slice >= s.slices) r.error("slice", kOutOfRange, "slice {} of {}", s.slice, s.slices);
   if (s.dtype == DType::kInt64)
     r.error("dtype", kBadValue, "segments compute in fp32 or bf16, not int64");

@@ -18,7 +18,7 @@ constexpr base::EnumNames<kLastFamily> kFamilies(
     "gemma2", "gemma3", "phi", "phi3", "deepseek_v2", "deepseek_v3", "kimi_k2", "gpt_oss", "glm4",
     "glm4_moe", "olmo", "olmo2", "olmo3", "olmoe", "gpt_neox", "falcon", "opt", "bloom",
     "starcoder2", "granite", "granitemoehybrid", "cohere", "minimax", "minimax_m2", "internlm2",
-    "nemotron", "nemotron_h", "mamba2", "roberta");
+    "nemotron", "nemotron_h", "mamba2", "roberta", "deepseek_v32", "glm_moe_dsa");
 constexpr base::EnumNames<NormKind::kRmsNorm> kNorms("layer_norm", "rms_norm");
 constexpr base::EnumNames<kLastActivation> kActivations("gelu", "gelu_tanh", "silu", "relu",
                                                         "squared_relu", "clamped_swiglu",
@@ -94,14 +94,16 @@ std::int64_t ModelSpec::scan_parameters() const {
 }
 
 // Latent: h r_q + r_q n d (or h n d), h (r_kv + d_r), r_kv n (d - d_r + d_v), n d_v h, and two
-// norms.
+// norms; its indexer r_q H e + h (e + H) and a layer norm.
 std::int64_t ModelSpec::mixer_parameters() const {
   if (mixer == Mixer::kNone) return 0;
   const std::int64_t out = mixed_features() * hidden + (projection_bias ? hidden : 0);
   if (mixer == Mixer::kLatent) {
     const std::int64_t q = heads * head_dim, kv = heads * (head_dim - rope_dim + value_dim);
     const std::int64_t queries = q_rank > 0 ? q_rank * (hidden + q + 1) : hidden * q;
-    return queries + hidden * (kv_rank + rope_dim) + kv_rank * (kv + 1) + out;
+    const std::int64_t index =
+        q_rank * index_queries() + hidden * index_columns() + 2 * indexer.dim;
+    return queries + hidden * (kv_rank + rope_dim) + kv_rank * (kv + 1) + index + out;
   }
   if (scans()) return hidden * qkv_features() + scan_parameters() + out;
   const std::int64_t q = heads * head_dim, kv = kv_heads * head_dim;
@@ -201,7 +203,12 @@ double ModelSpec::block_product_flops(std::int64_t seq) const {
   double products = 2 * s * h * (columns + mlp);
   if (cross_attention) products += 2 * s * h * columns;
   if (entry == BlockEntry::kPatchMerging) products += 4 * s * h * h;
-  return products;
+  return products + index_product_flops(seq);
+}
+
+double ModelSpec::index_product_flops(std::int64_t seq) const {
+  return 2 * real(seq / token_share) *
+         (real(q_rank) * real(index_queries()) + real(hidden) * real(index_columns()));
 }
 
 double ModelSpec::block_matmul_flops(std::int64_t seq) const {
@@ -209,7 +216,8 @@ double ModelSpec::block_matmul_flops(std::int64_t seq) const {
   const double mixed = real(mixed_features());
   double mixing = 0;
   if (mixer == Mixer::kAttention) mixing = 4 * s * keys * mixed;
-  if (mixer == Mixer::kLatent) mixing = 2 * s * keys * (real(heads * head_dim) + mixed);
+  if (mixer == Mixer::kLatent)
+    mixing = 2 * s * (keys * (real(heads * head_dim) + mixed) + s * real(index_queries()));
   if (scans()) mixing = s * scan_flops();
   if (cross_attention) mixing += 4 * s * s * mixed;
   return block_product_flops(seq) + mixing;
@@ -246,13 +254,16 @@ std::int64_t ModelSpec::trained_parameters() const {
 
 double ModelSpec::training_matmul_flops(std::int64_t seq) const {
   const double forward = forward_matmul_flops(seq);
-  if (!frozen()) return 3 * forward;
+  double ends = 0;
+  for (int k = 0; k < kinds(); ++k)
+    ends += real(blocks_of(k)) * of_kind(k).index_product_flops(seq);
+  if (!frozen()) return 3 * forward - ends;
   double weights = 2 * real(seq) *
                    (real(of_kind(last_kind()).embedding_width()) * real(vocab) +
                     3 * real(embedding_hidden) * real(hidden));
   for (int k = 0; k < kinds(); ++k)
     weights += real(blocks_of(k)) * of_kind(k).block_product_flops(seq);
-  return 3 * forward - weights + 3 * 2 * real(seq) * real(trained_parameters());
+  return 3 * forward - ends - weights + 3 * 2 * real(seq) * real(trained_parameters());
 }
 
 namespace {
@@ -270,6 +281,8 @@ void add_mixer(base::Fingerprint& f, const BlockShape& b, double theta) {
     f.add(r.original).add(r.magnitude);
   }
   if (b.mixer == Mixer::kLatent) f.add(b.q_rank).add(b.kv_rank).add(b.rope_dim).add(b.value_dim);
+  if (b.indexer != plain.indexer)
+    f.add("indexer").add(b.indexer.heads).add(b.indexer.dim).add(b.indexer.keys);
   const Scan& s = b.scan;
   if (s != plain.scan)
     f.add(s.heads).add(s.head_dim).add(s.groups).add(s.state).add(s.kernel).add(s.chunk);

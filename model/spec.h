@@ -58,9 +58,11 @@ enum class Family : std::uint8_t {
   kNemotron,
   kNemotronH,
   kMamba2,
-  kRoberta
+  kRoberta,
+  kDeepSeekV32,
+  kGlmMoeDsa
 };
-inline constexpr Family kLastFamily = Family::kRoberta;
+inline constexpr Family kLastFamily = Family::kGlmMoeDsa;
 enum class NormKind : std::uint8_t { kLayerNorm, kRmsNorm };
 ///   kSquaredRelu   max(x, 0)² (So et al., "Primer", arXiv 2109.08668)
 ///   kClampedSwiglu (up + 1) gate sigmoid(1.702 gate), gate <= 7, |up| <= 7 (gpt-oss); gated only
@@ -110,6 +112,19 @@ struct Scan {
   std::int64_t values() const { return heads * head_dim; }  // d_in = n P
   std::int64_t keys() const { return groups * state; }      // G N
   bool operator==(const Scan&) const = default;
+};
+/// Which keys latent attention sees (DeepSeek-V3.2, arXiv 2512.02556, section 2.1): of those before
+/// a query the `keys` of largest score
+///
+///   I = sum_j w_j relu(q_j · k) / sqrt(heads dim),  j = 1 .. heads
+///
+/// with `heads` queries of `dim` numbers made of the queries' latent, and a key with a layer norm
+/// and `heads` weights made of the block's input; all see as many keys as share the least score.
+/// Its weights learn from the Kullback-Leibler divergence of softmax(I) over the chosen keys from
+/// what the heads' probabilities sum to; no gradient leaves it.
+struct Indexer {
+  std::int64_t heads = 0, dim = 0, keys = 0;
+  bool operator==(const Indexer&) const = default;
 };
 /// How a mixture's router makes choices and gates of a token's logits, one an expert. Scores are
 /// the softmax of the logits, or with `sigmoid` a sigmoid of each. A token goes to the experts of
@@ -173,6 +188,7 @@ struct BlockShape {
   // Latent attention: ranks of queries (0: one matrix) and of keys and values; of head_dim numbers
   // of a query or key the last rope_dim are rotated; numbers of a value.
   std::int64_t q_rank = 0, kv_rank = 0, rope_dim = 0, value_dim = 0;
+  Indexer indexer = {};  // of latent attention; no heads: every key is seen
   Scan scan = {};
   bool operator==(const BlockShape&) const = default;
 };
@@ -285,11 +301,16 @@ struct ModelSpec : BlockShape {
   }
   /// Tokens over which a token attends, of a sequence of `tokens`.
   std::int64_t attention_span(std::int64_t tokens) const { return window > 0 ? window : tokens; }
-  /// Keys that a query sees at most: those of attention_span, of them the last `reach`.
+  /// Keys that a query sees at most: those of attention_span, of them the last `reach`, or those
+  /// that an indexer chooses.
   std::int64_t keys_seen(std::int64_t tokens) const {
-    const std::int64_t span = attention_span(tokens);
-    return reach > 0 && reach < span ? reach : span;
+    const std::int64_t span = attention_span(tokens), most = indexed() ? indexer.keys : reach;
+    return most > 0 && most < span ? most : span;
   }
+  bool indexed() const { return indexer.heads > 0; }
+  /// Columns of the products that feed an indexer, of the queries' latent and of the block's input.
+  std::int64_t index_queries() const { return indexer.heads * indexer.dim; }
+  std::int64_t index_columns() const { return indexed() ? indexer.dim + indexer.heads : 0; }
   /// Plain attention and an MLP, one behind the other.
   bool plain_attention() const { return mixer == Mixer::kAttention && has_mlp() && !output_gate; }
   /// Scores that are not those of plain attention over all keys: in some block.
@@ -349,6 +370,8 @@ struct ModelSpec : BlockShape {
   /// Of one block of the fields above, in the model's forward_matmul_flops(seq): of its products
   /// with weights, and with what its mixer multiplies.
   double block_product_flops(std::int64_t seq) const;
+  /// Of these, those that feed an indexer: their input gets no gradient.
+  double index_product_flops(std::int64_t seq) const;
   double block_matmul_flops(std::int64_t seq) const;
   /// Forward matmul FLOPs of one sequence of `seq` tokens: 2mnk per product, full s² attention, LM
   /// head included, BERT's pooler not (masked-token training does not run it); of experts those
@@ -357,7 +380,8 @@ struct ModelSpec : BlockShape {
   /// x peak)).
   double forward_matmul_flops(std::int64_t seq) const;
   /// FLOPs of a sequence's step: 3 x forward, which is forward, gradients of inputs and gradients
-  /// of weights; less those gradients of frozen weights, and 3 x the adapters' products.
+  /// of weights; less those gradients of frozen weights, and 3 x the adapters' products; less the
+  /// gradients of inputs that an indexer does not have.
   double training_matmul_flops(std::int64_t seq) const;
   /// Parameters of adapters; of a model without, all.
   std::int64_t trained_parameters() const;

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "executor/segments/quantised.h"
+#include "executor/quantised/quantised.h"
 #include "executor/transport/communicator.h"
 #include "plan/program/expand.h"
 #include "plan/program/program.h"

@@ -44,11 +44,54 @@ AttentionOutputs masked_forward(const SegmentShape& s, const AttentionInputs& in
 AttentionGradients masked_backward(const SegmentShape& s, const AttentionInputs& in,
                                    const at::Tensor& d, const AttentionOutputs& out);
 
+/// Queries [first, end) and the keys that some of them see.
+struct QueryBlock {
+  std::int64_t first, end, first_key, end_key;
+  at::Tensor rows(const at::Tensor& x) const { return x.narrow(2, first, end - first); }
+  at::Tensor keys(const at::Tensor& x) const { return x.narrow(2, first_key, end_key - first_key); }
+  /// [queries, keys], true where a key lies behind its query.
+  at::Tensor later(const at::TensorOptions& options) const;
+};
+
+/// The keys that an indexer chooses (model::Indexer), all in fp32. Queries q [b,H,s,e] and keys
+/// k [b,1,s,e] turned, the keys behind their norm; weights w [b,H,s]; the least score of each
+/// query's keys [b,1,s].
+class AttentionIndex {
+ public:
+  /// Operands behind kr of kLatentAttention, their norm's weights last.
+  AttentionIndex(const SegmentShape& s, const Operands& o, std::size_t first,
+                 const RotaryTables::Table& table);
+  /// Chooses for a block of queries.
+  void choose(const QueryBlock& block);
+  /// [b,1,queries,keys]: true where a query does not see a key.
+  at::Tensor unseen(const QueryBlock& block) const;
+  /// Gradient of the divergence, `scale` of each query, from the heads' probabilities
+  /// [b,n,queries,keys].
+  void learn(const QueryBlock& block, const at::Tensor& probabilities, double scale);
+  /// Of queries, keys and weights as they came, to `writes` from `at` on; of the norm added.
+  void write_gradients(Operands& o, std::size_t at) const;
+
+  at::Tensor least;
+
+ private:
+  struct Scores {
+    at::Tensor products, of_keys;  // relu(q · k) [b,H,queries,keys]; I [b,queries,keys]
+  };
+  Scores scores(const QueryBlock& block) const;
+
+  const SegmentShape& s_;
+  const RotaryTables::Table& table_;
+  at::Tensor gain_, normed_, rstd_, q_, k_, w_;  // normed: keys before gain and bias
+  at::Tensor dq_, dk_, dw_;
+};
+
 /// What scores have beside q k^T: undefined where they have not.
 struct ScoreTerms {
   at::Tensor sinks;           // [n], a logit of each head without a value
   at::Tensor sink_gradients;  // [n] fp32, added to
   at::Tensor slopes;          // [n], ALiBi's
+  AttentionIndex* index = nullptr;
+  double index_scale = 0;  // of its divergence
 };
 ScoreTerms score_terms(const SegmentShape& s, Operands& operands, Phase phase,
                        const SegmentContext& context);

@@ -104,7 +104,7 @@ constexpr Segment kSegments[] = {
     {SegmentKind::kSoftmax, kForward | bit(Phase::kB), kernels::softmax},
     {SegmentKind::kValues, kNotBG, kernels::values},
     {SegmentKind::kHeadNorm, kEvery & ~bit(Phase::kG), kernels::head_norm},
-    {SegmentKind::kLatentAttention, kForward | bit(Phase::kB), kernels::latent_attention},
+    {SegmentKind::kLatentAttention, kNotG, kernels::latent_attention},
     {SegmentKind::kScan, kNotG, kernels::scan},
     {SegmentKind::kLatentProduct, kEvery, kernels::linear},
     {SegmentKind::kAdapterIn, kNotG, kernels::adapter_in},
@@ -137,9 +137,10 @@ bool has_segment(const SegmentShape& shape, Phase phase) {
       if (shape.alibi > 0 && shape.heads * shape.parts != shape.alibi) return false;
       if (shape.explicit_core() && shape.token_chunks > 1) return false;
       [[fallthrough]];
-    case SegmentKind::kLatentAttention:
     case SegmentKind::kScores:
     case SegmentKind::kAttentionSplit: return !shape.rotary || shape.head_dim % 2 == 0;
+    case SegmentKind::kLatentAttention:
+      return shape.head_dim % 2 == 0 && (phase != Phase::kBG || shape.index_heads > 0);
     case SegmentKind::kAttentionBlock: return shape.kv_tokens == shape.tokens;
     case SegmentKind::kExpertIn:
     case SegmentKind::kExpertOut: return shape.format == model::Format::kNone;

@@ -23,6 +23,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "base/numbers.h"
@@ -32,13 +33,6 @@ namespace orrery::executor::kernels {
 namespace {
 
 at::Tensor as_float(const at::Tensor& t) { return t.to(at::kFloat); }
-
-/// Queries [first, end) and the keys that some of them see.
-struct QueryBlock {
-  std::int64_t first, end, first_key, end_key;
-  at::Tensor rows(const at::Tensor& x) const { return x.narrow(2, first, end - first); }
-  at::Tensor keys(const at::Tensor& x) const { return x.narrow(2, first_key, end_key - first_key); }
-};
 
 std::vector<QueryBlock> query_blocks(const SegmentShape& s, std::int64_t tokens) {
   std::vector<QueryBlock> blocks;
@@ -76,6 +70,7 @@ Scores scores_of(const SegmentShape& s, const QueryBlock& b, const at::Tensor& q
     hidden = hidden.logical_or(i.floor_divide(s.reach).ne(j.floor_divide(s.reach)));
   else if (s.reach > 0)
     hidden = hidden.logical_or(i.sub(j).ge(s.reach));
+  if (terms.index != nullptr) hidden = hidden.logical_or(terms.index->unseen(b));
   scores.masked = scores.masked.masked_fill(hidden, -std::numeric_limits<double>::infinity());
   return scores;
 }
@@ -112,6 +107,7 @@ AttentionOutputs explicit_forward(const SegmentShape& s, const AttentionInputs& 
   at::Tensor o = at::empty({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options()),
              lse = at::empty({q.size(0), q.size(1), q.size(2)}, q.options());
   for (const QueryBlock& b : query_blocks(s, q.size(2))) {
+    if (terms.index != nullptr) terms.index->choose(b);
     at::Tensor x = scores_of(s, b, b.rows(q), b.keys(k), terms).masked;
     at::Tensor sum = at::logsumexp(x, {-1});
     if (terms.sinks.defined()) sum = at::logaddexp(sum, terms.sinks.view({1, -1, 1}));
@@ -131,6 +127,7 @@ AttentionGradients explicit_backward(const SegmentShape& s, const AttentionInput
   for (const QueryBlock& b : query_blocks(s, q.size(2))) {
     Scores x = scores_of(s, b, b.rows(q), b.keys(k), terms);
     const at::Tensor p = x.masked.sub(b.rows(out.lse).unsqueeze(-1)).exp_();
+    if (terms.index != nullptr) terms.index->learn(b, p, terms.index_scale);
     b.keys(dv).add_(at::matmul(p.transpose(-1, -2), b.rows(d_o)));
     at::Tensor ds = at::matmul(b.rows(d_o), b.keys(v).transpose(-1, -2));
     ds.sub_(b.rows(delta)).mul_(p).mul_(scale_of(s));
@@ -208,21 +205,29 @@ void latent_attention(const SegmentShape& s, Phase phase, Operands& o, SegmentCo
   const std::size_t first = phase == Phase::kF ? 0 : 1;
   const AttentionInputs in =
       latent_inputs(s, o.reads[first], o.reads[first + 1], o.reads[first + 2], context);
-  ScoreTerms none;
+  const RotaryTables::Table& table = context.rotary->get(s, o.reads[0].device());
+  ScoreTerms terms;
+  std::optional<AttentionIndex> index;
+  if (s.index_heads > 0) {
+    terms.index = &index.emplace(s, o, first + 3, table);
+    terms.index_scale = context.loss_scale;
+  }
   const auto values = [&](const at::Tensor& packed) {
     return packed.view({s.sequences, s.tokens, s.heads, s.value_dim}).transpose(1, 2);
   };
   if (phase == Phase::kF) {
-    const AttentionOutputs out = explicit_forward(s, in, none);
+    const AttentionOutputs out = explicit_forward(s, in, terms);
     o.writes[0].tensor =
         out.o.transpose(1, 2).reshape({s.sequences, s.tokens, s.heads * s.value_dim});
     o.writes[1].tensor = out.lse;
+    if (index) o.writes[2].tensor = index->least.squeeze(1);
     return;
   }
-  const auto [dq, dk, dv] =
-      explicit_backward(s, in, values(o.reads[0]), {values(o.reads[4]), o.reads[5]}, none);
+  const std::size_t made = index ? 7 : 4;
+  const auto [dq, dk, dv] = explicit_backward(s, in, values(o.reads[0]),
+                                              {values(o.reads[made]), o.reads[made + 1]}, terms);
+  if (index) index->write_gradients(o, 3);
   const std::int64_t plain = s.head_dim - s.rope_dim, n = s.heads;
-  const RotaryTables::Table& table = context.rotary->get(s, dq.device());
   const at::Tensor by_token_q = dq.transpose(1, 2), by_token_k = dk.transpose(1, 2);
   at::Tensor q = o.writes[0].make().view({s.sequences, s.tokens, n, s.head_dim}),
              kv = o.writes[1].make().view({s.sequences, s.tokens, n, plain + s.value_dim}),

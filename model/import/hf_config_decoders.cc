@@ -333,14 +333,20 @@ class Turns {
     step_ = find_int(r_, {"decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq"},
                      {1, 1 << 20})
                 .value.value_or(1);
+    if (r_.has("mlp_layer_types")) mlps_ = r_.required_strings("mlp_layer_types");
+    if (!mlps_.empty() && static_cast<std::int64_t>(mlps_.size()) != m_.layers)
+      r_.fault("mlp_layer_types", kInconsistent, "one entry for each block",
+               "{} entries for {} blocks", mlps_.size(), m_.layers);
     if (r_.has("mlp_only_layers")) only_ = r_.required_ints("mlp_only_layers", {0, 1 << 20});
     const auto ffn =
         find_int(r_, {is(kLlama4) ? "intermediate_size_mlp" : "intermediate_size"}, kSize).value;
     dense_ffn_ = ffn.value_or(0);
-    if (m_.experts > 0 && dense_ffn_ == 0 && (dense_first_ > 0 || step_ > 1 || !only_.empty()))
+    if (m_.experts > 0 && dense_ffn_ == 0 &&
+        (dense_first_ > 0 || step_ > 1 || !only_.empty() || !mlps_.empty()))
       r_.fault("intermediate_size", kMissingKey, "state it", "dense blocks have no size");
   }
   bool dense(std::int64_t i) const {
+    if (!mlps_.empty()) return mlps_[as_index(i)] == "dense";
     return i < dense_first_ || (i + 1) % step_ != 0 || std::ranges::find(only_, i) != only_.end();
   }
 
@@ -375,7 +381,7 @@ class Turns {
   ModelSpec& m_;
   std::int64_t reach_ = 0, first_ = 0, period_ = 0, dense_first_ = 0, step_ = 1, dense_ffn_ = 0;
   double local_theta_ = 1e4;
-  std::vector<std::string> types_;
+  std::vector<std::string> types_, mlps_;
   std::vector<std::int64_t> only_;
 };
 
@@ -393,7 +399,7 @@ void read_decoder(base::Reader& r, ModelSpec& m) {
   Decoder d{r, m};
   if (m.family == kMamba2) return read_recurrent(r, m);
   d.read_sizes();
-  if (m.family == kDeepSeekV2 || m.family == kDeepSeekV3 || m.family == kKimiK2) read_latent(r, m);
+  if (d.of({kDeepSeekV2, kDeepSeekV3, kKimiK2, kDeepSeekV32, kGlmMoeDsa})) read_latent(r, m);
   d.read_flags();
   d.read_scales();
   if (m.position == PositionKind::kRotary) read_rope(r, m);

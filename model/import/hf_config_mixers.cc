@@ -152,6 +152,15 @@ void read_latent(base::Reader& r, ModelSpec& m) {
   m.value_dim = require_size(r, {"v_head_dim"});
   m.head_dim = require_size(r, {"qk_nope_head_dim"}) + m.rope_dim;
   m.kv_heads = m.heads;
+  if (m.family != kDeepSeekV32 && m.family != kGlmMoeDsa) return;
+  m.indexer = {require_size(r, {"index_n_heads"}), require_size(r, {"index_head_dim"}),
+               require_size(r, {"index_topk"})};
+  if (m.q_rank == 0)
+    r.fault("q_lora_rank", kMissingKey, "state it",
+            "'q_lora_rank' is missing, and an indexer reads the latent of queries");
+  else if (r.sink().ok() && m.indexer.dim < m.rope_dim)
+    r.fault("index_head_dim", kInconsistent, "at least as many",
+            "{} numbers of an index key hold no {} rotated ones", m.indexer.dim, m.rope_dim);
 }
 
 void read_recurrent(base::Reader& r, ModelSpec& m) {

@@ -11,7 +11,9 @@ using enum base::ErrorCode;
 
 Routing usual(Family family) {
   switch (family) {
-    case kDeepSeekV3: return {.sigmoid = true, .groups = 8, .groups_per_token = 4, .scale = 2.5};
+    case kDeepSeekV3:
+    case kDeepSeekV32: return {.sigmoid = true, .groups = 8, .groups_per_token = 4, .scale = 2.5};
+    case kGlmMoeDsa: return {.sigmoid = true, .scale = 2.5};
     case kKimiK2:
     case kGlm4Moe:
     case kMinimaxM2:
@@ -28,8 +30,7 @@ Routing usual(Family family) {
 }  // namespace
 
 void read_routing(base::Reader& r, ModelSpec& m) {
-  const bool groups = m.family == kDeepSeekV2 || m.family == kDeepSeekV3 || m.family == kKimiK2 ||
-                      m.family == kGlm4Moe || m.family == kNemotronH;
+  const bool groups = m.mixer == Mixer::kLatent || m.family == kGlm4Moe || m.family == kNemotronH;
   Routing& routing = m.routing = usual(m.family);
   const std::string scoring =
       r.optional_string("scoring_func").value_or(routing.sigmoid ? "sigmoid" : "softmax");

@@ -146,8 +146,16 @@ Operands mixer(const SegmentShape& s, Phase phase) {
   if (s.kind == kLatentAttention) {
     const std::int64_t q = t * n * s.head_dim, kv = t * n * (s.head_dim - s.rope_dim + s.value_dim),
                        kr = t * s.rope_dim, o = t * n * s.value_dim, l = t * n;
-    return either({.reads = {q, kv, kr}, .writes = {o, l}},
-                  {.reads = {o, q, kv, kr, o, l}, .writes = {q, kv, kr}});
+    if (s.index_heads == 0)
+      return either({.reads = {q, kv, kr}, .writes = {o, l}},
+                    {.reads = {o, q, kv, kr, o, l}, .writes = {q, kv, kr}});
+    const std::int64_t iq = t * s.index_heads * s.index_dim, ik = t * s.index_dim,
+                       iw = t * s.index_heads;
+    const Elements views(2, s.index_dim);
+    return either({.reads = {q, kv, kr, iq, ik, iw}, .writes = {o, l, t}, .views = views},
+                  {.reads = {o, q, kv, kr, iq, ik, iw, o, l, t},
+                   .writes = {q, kv, kr, iq, ik, iw},
+                   .views = views});
   }
   const std::int64_t u = t * s.in, y = t * s.out;
   const Elements views = model::scan_weights(s);

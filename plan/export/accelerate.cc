@@ -124,6 +124,8 @@ std::string_view layer_class(model::Family family) {
     case kNemotronH: return "NemotronHBlock";
     case kMamba2: return "Mamba2Block";
     case kRoberta: return "RobertaLayer";
+    case kDeepSeekV32: return "DeepseekV32DecoderLayer";
+    case kGlmMoeDsa: return "GlmMoeDsaDecoderLayer";
   }
   __builtin_unreachable();
 }

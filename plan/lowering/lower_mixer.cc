@@ -141,6 +141,11 @@ LatentMixer::LatentMixer(Builder& b, const LayerStrategy& strategy, const UnitUs
   q_ = wide("latent q", q_features_);
   kv_ = wide("latent kv", kv_features_);
   lse_ = b_.local("lse", l_, {b_.sequences(l_), m_.heads / s_.tp, b_.tokens(full_)}, kFloat32);
+  if (!m_.indexed()) return;
+  ORRERY_CHECK(s_.tp == 1, "an indexer learns from all heads");
+  index_ = {narrow("index q", m_.index_queries()), narrow("index k", m_.indexer.dim),
+            narrow("index w", m_.indexer.heads)};
+  least_ = b_.local("least index score", l_, {b_.sequences(l_), b_.tokens(l_)}, kFloat32);
 }
 
 BufferRef LatentMixer::narrow(const char* name, std::int64_t columns) {
@@ -181,7 +186,42 @@ SegmentShape LatentMixer::core() const {
   s.causal = m_.causal;
   s.score_scale = m_.score_scale;
   s.parts = s_.tp;
+  if (!m_.indexed()) return s;
+  s.index_heads = m_.indexer.heads;
+  s.index_dim = m_.indexer.dim;
+  s.top_k = m_.indexer.keys;
+  s.in = m_.kv_rank;
   return s;
+}
+
+void LatentMixer::index_products(Phase phase, BufferRef in, const BufferRefs& of, Ops& ops) {
+  struct IndexProduct {
+    const char* name;
+    const char* weight;
+    BufferRef input;
+    std::int64_t in, out;
+  };
+  const IndexProduct products[] = {
+      {"index_q", "attn.index_q.weight", t_normed_, m_.q_rank, m_.index_queries()},
+      {"index_k", "attn.index_k.weight", in, m_.hidden, m_.indexer.dim},
+      {"index_w", "attn.index_w.weight", in, m_.hidden, m_.indexer.heads}};
+  for (std::size_t i = 0; i < of.size(); ++i) {
+    const IndexProduct& p = products[i];
+    const SegmentShape shape = b_.shape(kLatentProduct, l_, p.in, p.out);
+    const bool forward = phase == kF;
+    ops.push_back(with_weights(compute(b_, p.name, shape, phase,
+                                       forward ? BufferRefs{p.input} : BufferRefs{of[i], p.input},
+                                       forward ? BufferRefs{of[i]} : BufferRefs{}),
+                               use_, {b_.view(use_, {p.weight})}));
+  }
+}
+
+Op LatentMixer::attention(Phase phase, BufferRefs reads, BufferRefs writes) {
+  Op op = compute(b_, "attention", core(), phase, std::move(reads), std::move(writes));
+  if (!m_.indexed()) return op;
+  return with_weights(
+      std::move(op), use_,
+      {b_.view(use_, {"attn.index_norm.weight"}), b_.view(use_, {"attn.index_norm.bias"})});
 }
 
 void LatentMixer::forward(BufferRef in, Ops& ops) {
@@ -197,15 +237,28 @@ void LatentMixer::forward(BufferRef in, Ops& ops) {
   ops.push_back(query(kF, {gathered("query input", query_input, ops)}, q_));
   ops.push_back(keys(kF, {gathered("c normed", c_normed_, ops)}, kv_));
   const BufferRef r = gathered("r", r_, ops);
-  ops.push_back(compute(b_, "attention", core(), kF, {q_, kv_, r}, {ends_.o, lse_}));
+  index_products(kF, in, index_, ops);
+  BufferRefs reads{q_, kv_, r}, writes{ends_.o, lse_};
+  reads.insert(reads.end(), index_.begin(), index_.end());
+  if (m_.indexed()) writes.push_back(least_);
+  ops.push_back(attention(kF, std::move(reads), std::move(writes)));
 }
 
 void LatentMixer::backward(BufferRef in, BufferRef out, Ops& ops) {
   const BufferRef dq = wide("latent dq", q_features_), dkv = wide("latent dkv", kv_features_);
   const BufferRef dr = narrow("d rotated key", m_.rope_dim);
-  ops.push_back(compute(b_, "attention", core(), kB,
-                        {ends_.d_o, q_, kv_, whole("r", r_), ends_.o, lse_},
-                        {dq, dkv, whole("dr", dr)}));
+  BufferRefs reads{ends_.d_o, q_, kv_, whole("r", r_)}, writes{dq, dkv, whole("dr", dr)};
+  reads.insert(reads.end(), index_.begin(), index_.end());
+  reads.insert(reads.end(), {ends_.o, lse_});
+  BufferRefs d_index;
+  if (m_.indexed()) {
+    reads.push_back(least_);
+    d_index = {narrow("d index q", m_.index_queries()), narrow("d index k", m_.indexer.dim),
+               narrow("d index w", m_.indexer.heads)};
+    writes.insert(writes.end(), d_index.begin(), d_index.end());
+  }
+  ops.push_back(attention(m_.indexed() ? kBG : kB, std::move(reads), std::move(writes)));
+  index_products(kG, in, d_index, ops);
   reduced("dr", dr, ops);
   const BufferRef dc_normed = narrow("d kv latent normed", m_.kv_rank),
                   dc = narrow("d kv latent", m_.kv_rank);

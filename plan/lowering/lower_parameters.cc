@@ -83,6 +83,12 @@ class BlockParameters {
     add("attn.kv_down.weight", {m_.kv_rank, m_.hidden}, -1, kNormal);
     add("attn.kv_latent.weight", {m_.kv_rank}, -1, kOne);
     add("attn.rotated.weight", {m_.rope_dim, m_.hidden}, -1, kNormal);
+    if (!m_.indexed()) return;
+    add("attn.index_q.weight", {m_.index_queries(), m_.q_rank}, -1, kNormal);
+    add("attn.index_k.weight", {m_.indexer.dim, m_.hidden}, -1, kNormal);
+    add("attn.index_w.weight", {m_.indexer.heads, m_.hidden}, -1, kNormal);
+    add("attn.index_norm.weight", {m_.indexer.dim}, -1, kOne);
+    add("attn.index_norm.bias", {m_.indexer.dim}, -1, kZero);
   }
 
   void qkv(const std::string& name) {

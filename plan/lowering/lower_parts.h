@@ -291,6 +291,9 @@ class NormPart {
 /// W_dq, W_dkv, W_kr and the norms stand whole on every tensor rank and run on the tokens of the
 /// layout, as norms do; what they make is gathered in place of the wider input. W_uq and W_ukv are
 /// split by heads. Without a rank for queries q = W_q a, and a is gathered.
+///
+/// With an indexer (model::Indexer) attention reads W_iq t, W_ik a and W_iw a as well; their inputs
+/// get no gradient.
 class LatentMixer : TensorPart {
  public:
   /// `ends`: o and its gradient.
@@ -309,12 +312,17 @@ class LatentMixer : TensorPart {
   Op keys(Phase phase, BufferRefs reads, BufferRef to);
   SegmentShape core() const;
   BufferRef narrow(const char* name, std::int64_t columns);
+  /// What the indexer reads, or gradients of it: queries, keys, weights.
+  void index_products(Phase phase, BufferRef in, const BufferRefs& of, Ops& ops);
+  Op attention(Phase phase, BufferRefs reads, BufferRefs writes);
 
   UnitUse use_;
   AttentionEnds ends_;
   std::optional<NormPart> q_norm_, kv_norm_;
   std::int64_t q_features_, kv_features_;  // of a rank's heads
   BufferRef t_, t_normed_, c_, c_normed_, r_, q_, kv_, lse_;
+  BufferRefs index_;  // queries, keys, weights; none without an indexer
+  BufferRef least_;
 };
 
 /// The second attention of a decoder block (Vaswani et al., arXiv 1706.03762, section 3.2.3), over

@@ -406,6 +406,8 @@ class PlanValidator {
     };
     if (s.tp > 1 && block_->qk_norm == model::QkNorm::kWhole)
       unsupported("tp splits a norm over all heads", "use tp 1");
+    if (s.tp > 1 && block_->indexed())
+      unsupported("tp splits the heads that an indexer learns from", "use tp 1");
     if (s.cp > 1 && block_->mixer != model::Mixer::kAttention)
       unsupported("cp splits the tokens of latent attention or a scan", "use cp 1");
     if (s.cp > 1 && block_->mixer == model::Mixer::kAttention && s.context == ContextKind::kRing &&

@@ -44,6 +44,9 @@ Refusal refuse_degrees(const model::ModelSpec& model, const Space& space,
     return divide(fmt::format("tp {} does not divide an ffn of {}", tp, model.ffn));
   if (tp > 1 && model.qk_norm == model::QkNorm::kWhole)
     return {Reason::kUnsupported, fmt::format("tp {} would split a norm over all heads", tp)};
+  if (tp > 1 && model.indexed())
+    return {Reason::kUnsupported,
+            fmt::format("tp {} would split the heads that an indexer learns from", tp)};
   if (model.scans() && (model.scan.heads % tp != 0 || model.scan.groups % tp != 0))
     return divide(fmt::format("tp {} does not divide {} heads and {} groups of a scan", tp,
                               model.scan.heads, model.scan.groups));

@@ -81,7 +81,8 @@ SUB_ROOMS = {
         "transport": {"launch", "state", "device"},
         "segments": {"state", "device"},
         "scans": {"segments"},
-        "runtime": {"launch", "state", "transport", "segments"},
+        "quantised": {"segments"},
+        "runtime": {"launch", "state", "transport", "segments", "quantised"},
         "measure": {"state", "transport", "device", "segments", "runtime"},
     },
     "cli": {

@@ -40,6 +40,26 @@ inline model::ModelSpec small_opt() {
   return m;
 }
 
+/// DeepSeek-V3.2 without its mixtures: a query sees the five keys that an indexer chooses.
+inline model::ModelSpec small_sparse() {
+  model::ModelSpec m = model::family_defaults(model::Family::kDeepSeekV32);
+  m.name = "small sparse";
+  m.layers = 4;
+  m.hidden = 64;
+  m.heads = m.kv_heads = 4;
+  m.head_dim = 16;
+  m.ffn = 96;
+  m.vocab = 259;
+  m.max_positions = 32;
+  m.mixer = model::Mixer::kLatent;
+  m.q_rank = 24;
+  m.kv_rank = 20;
+  m.rope_dim = 8;
+  m.value_dim = 12;
+  m.indexer = {6, 10, 5};
+  return m;
+}
+
 /// 32 patches; two blocks of width 32 in windows of 4 x 4, then two of width 64 on a quarter of the
 /// tokens in windows of 2 x 2.
 inline model::ModelSpec small_swin() {

@@ -177,6 +177,8 @@ const Kind kKinds[] = {
      [](ModelSpec) { return model::find_model("phi-3-tiny").value(); }},
     {"latent attention", [](ModelSpec m) { return latent(m, 24); }},
     {"latent attention, queries without a rank", [](ModelSpec m) { return latent(m, 0); }},
+    {"latent attention over the keys that an indexer chooses",
+     [](ModelSpec) { return tests::small_sparse(); }, false},
 };
 
 ModelSpec model_of(const Kind& kind) {

@@ -1,17 +1,23 @@
 // What one process trains is what the model's formulas say: loss and gradients against the same
 // model written with LibTorch's own operations, in fp64 and with its autograd.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/pow.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -382,6 +388,93 @@ at::Tensor opt_loss(const ModelSpec& m, const Named& p) {
 
 TEST(Reference, OptWithANarrowTableIsItsFormulas) {
   expect_reference(tests::small_opt(), opt_loss);
+}
+
+/// The halves of the first `dims` of the last dimension's numbers turned into each other, of x
+/// [b, n, s, d], by the angle of their place.
+at::Tensor turned(const ModelSpec& m, const at::Tensor& x, std::int64_t dims) {
+  const auto type = at::TensorOptions().dtype(at::kDouble);
+  const at::Tensor pair = at::arange(dims / 2, type) * (-2.0 / real(dims));
+  const at::Tensor angle = at::outer(at::arange(x.size(2), type), at::pow(m.rope_theta, pair));
+  const at::Tensor a = x.narrow(-1, 0, dims / 2), b = x.narrow(-1, dims / 2, dims / 2);
+  return at::cat({a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin(),
+                  x.narrow(-1, dims, x.size(-1) - dims)},
+                 -1);
+}
+
+/// I of model::Indexer, [b, s, s], of the block's input and the queries' latent.
+at::Tensor index_scores(const ModelSpec& m, const Named& p, const std::string& attn,
+                        const at::Tensor& a, const at::Tensor& t) {
+  const auto& [n, e, keys] = m.indexer;
+  const at::Tensor q = at::linear(t, p.at(attn + "index_q.weight"))
+                           .view({a.size(0), a.size(1), n, e})
+                           .transpose(1, 2);
+  const at::Tensor k =
+      at::layer_norm(at::linear(a, p.at(attn + "index_k.weight")), {e},
+                     p.at(attn + "index_norm.weight"), p.at(attn + "index_norm.bias"), 1e-6)
+          .unsqueeze(1);
+  const at::Tensor products =
+      at::matmul(turned(m, q, m.rope_dim), turned(m, k, m.rope_dim).transpose(-1, -2)).relu();
+  const at::Tensor w = at::linear(a, p.at(attn + "index_w.weight")).transpose(1, 2);
+  return (products * w.unsqueeze(-1)).sum(1) / std::sqrt(real(n * e));
+}
+
+/// What latent attention makes of a, over the keys that its indexer chooses; `learning` gets the
+/// divergence of the indexer's softmax from the heads', of every query.
+at::Tensor chosen_attention(const ModelSpec& m, const Named& p, const std::string& attn,
+                            const at::Tensor& a, at::Tensor& learning) {
+  const std::int64_t plain = m.head_dim - m.rope_dim, s = a.size(1);
+  const auto by_head = [&](const at::Tensor& x) {
+    return x.view({a.size(0), s, m.heads, -1}).transpose(1, 2);
+  };
+  const at::Tensor t = rms_norm(m, p, attn + "q_latent",
+                                at::linear(a, p.at(attn + "q_down.weight"))),
+                   c = rms_norm(m, p, attn + "kv_latent",
+                                at::linear(a, p.at(attn + "kv_down.weight")));
+  const at::Tensor q = by_head(at::linear(t, p.at(attn + "q.weight"))),
+                   kv = by_head(at::linear(c, p.at(attn + "kv_up.weight")));
+  const at::Tensor rotated =
+      turned(m, at::linear(a, p.at(attn + "rotated.weight")).unsqueeze(1), m.rope_dim);
+  at::Tensor scores =
+      at::matmul(q.narrow(-1, 0, plain), kv.narrow(-1, 0, plain).transpose(-1, -2)) +
+      at::matmul(turned(m, q.narrow(-1, plain, m.rope_dim), m.rope_dim), rotated.transpose(-1, -2));
+  const at::Tensor later = at::ones({s, s}, at::kDouble).triu(1).to(at::kBool);
+  const at::Tensor index =
+      index_scores(m, p, attn, a.detach(), t.detach()).masked_fill(later, -INFINITY);
+  const at::Tensor least =
+      std::get<0>(at::topk(index.detach(), m.indexer.keys)).narrow(-1, m.indexer.keys - 1, 1);
+  const at::Tensor unseen = index.lt(least).logical_or(later);
+  scores = (scores / std::sqrt(real(m.head_dim))).masked_fill(unseen.unsqueeze(1), -INFINITY);
+  const at::Tensor shares = at::softmax(scores, -1);
+  const at::Tensor target = shares.detach().mean(1);
+  learning = learning - (target * at::log_softmax(index.masked_fill(unseen, -1e9), -1)).sum();
+  return at::matmul(shares, kv.narrow(-1, plain, m.value_dim)).transpose(1, 2).flatten(2);
+}
+
+/// The loss of the text, with the gradients of the indexers' as well.
+at::Tensor sparse_loss(const ModelSpec& m, const Named& p) {
+  at::Tensor x = at::embedding(p.at("embedding.token.weight"), text(m, TokenData::What::kTokens));
+  at::Tensor learning = at::zeros({}, at::kDouble);
+  for (std::int64_t l = 0; l < m.layers; ++l) {
+    const std::string block = "blocks." + std::to_string(l) + ".";
+    const at::Tensor o =
+        chosen_attention(m, p, block + "attn.", rms_norm(m, p, block + "norm1", x), learning);
+    x = x + at::linear(o, p.at(block + "attn.proj.weight"));
+    const at::Tensor c = rms_norm(m, p, block + "norm2", x);
+    const at::Tensor gate = at::linear(c, p.at(block + "mlp.gate.weight")),
+                     up = at::linear(c, p.at(block + "mlp.in.weight"));
+    x = x + at::linear(at::silu(gate) * up, p.at(block + "mlp.out.weight"));
+  }
+  const at::Tensor logits =
+      at::linear(rms_norm(m, p, "final_norm", x), p.at("lm_head.weight")).narrow(-1, 0, m.vocab);
+  learning = learning / real(kSequences * m.max_positions);
+  return at::cross_entropy_loss(logits.flatten(0, 1),
+                                text(m, TokenData::What::kTargets).flatten()) +
+         learning - learning.detach();
+}
+
+TEST(Reference, AttentionBehindAnIndexerIsItsFormulas) {
+  expect_reference(tests::small_sparse(), sparse_loss);
 }
 
 /// The first kind of block of a catalog model alone, with a dense MLP where it has a mixture.

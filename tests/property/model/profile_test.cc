@@ -43,12 +43,13 @@ class Draw {
     SegmentShape s{.kind = one_of(kLastSegmentKind),
                    .dtype = flag() ? DType::kFloat32 : DType::kBFloat16};
     s.sequences = distinct;  // no two points of one profile are alike
-    for (auto member : {&SegmentShape::tokens, &SegmentShape::in, &SegmentShape::out,
-                        &SegmentShape::heads, &SegmentShape::kv_heads, &SegmentShape::head_dim,
-                        &SegmentShape::elements, &SegmentShape::vocab, &SegmentShape::kv_tokens,
-                        &SegmentShape::experts, &SegmentShape::top_k, &SegmentShape::capacity,
-                        &SegmentShape::value_dim, &SegmentShape::state, &SegmentShape::kernel,
-                        &SegmentShape::chunk, &SegmentShape::weights}) {
+    for (auto member :
+         {&SegmentShape::tokens, &SegmentShape::in, &SegmentShape::out, &SegmentShape::heads,
+          &SegmentShape::kv_heads, &SegmentShape::head_dim, &SegmentShape::elements,
+          &SegmentShape::vocab, &SegmentShape::kv_tokens, &SegmentShape::experts,
+          &SegmentShape::top_k, &SegmentShape::capacity, &SegmentShape::value_dim,
+          &SegmentShape::index_heads, &SegmentShape::index_dim, &SegmentShape::state,
+          &SegmentShape::kernel, &SegmentShape::chunk, &SegmentShape::weights}) {
       s.*member = between(1, 5000);
     }
     ++s.head_dim;

@@ -16,12 +16,13 @@ SegmentShape any_shape() {
   SegmentShape s{.kind = static_cast<SegmentKind>(
                      *rc::gen::inRange(0, static_cast<int>(kLastSegmentKind) + 1)),
                  .dtype = *rc::gen::element(DType::kFloat32, DType::kBFloat16)};
-  for (auto member : {&SegmentShape::sequences, &SegmentShape::tokens, &SegmentShape::in,
-                      &SegmentShape::out, &SegmentShape::kv_heads, &SegmentShape::head_dim,
-                      &SegmentShape::elements, &SegmentShape::vocab, &SegmentShape::kv_tokens,
-                      &SegmentShape::experts, &SegmentShape::top_k, &SegmentShape::capacity,
-                      &SegmentShape::value_dim, &SegmentShape::state, &SegmentShape::kernel,
-                      &SegmentShape::chunk, &SegmentShape::weights}) {
+  for (auto member :
+       {&SegmentShape::sequences, &SegmentShape::tokens, &SegmentShape::in, &SegmentShape::out,
+        &SegmentShape::kv_heads, &SegmentShape::head_dim, &SegmentShape::elements,
+        &SegmentShape::vocab, &SegmentShape::kv_tokens, &SegmentShape::experts,
+        &SegmentShape::top_k, &SegmentShape::capacity, &SegmentShape::value_dim,
+        &SegmentShape::index_heads, &SegmentShape::index_dim, &SegmentShape::state,
+        &SegmentShape::kernel, &SegmentShape::chunk, &SegmentShape::weights}) {
     s.*member = size();
   }
   s.heads = s.kv_heads * *rc::gen::inRange(1, 5);

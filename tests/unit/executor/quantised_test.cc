@@ -1,6 +1,6 @@
 // Codes and scales of quantised operands: against values by hand, and for many numbers against a
 // search through all codes, which knows nothing of how they are found. Products against fp32.
-#include "executor/segments/quantised.h"
+#include "executor/quantised/quantised.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>

@@ -181,5 +181,48 @@ TEST(HfDecoders, LatentAttentionHasTheMatricesOfItsPaper) {
             64 * 24 + 24 + 64 * 16 + 64 * 8 + 16 + 24 * 4 * 20 + 16 * 4 * (12 + 10) + 4 * 10 * 64);
 }
 
+constexpr const char* kLatentKeys = R"(, "q_lora_rank": 24, "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8, "qk_nope_head_dim": 12, "v_head_dim": 10)";
+constexpr const char* kIndexKeys = R"(, "index_n_heads": 3, "index_head_dim": 9, "index_topk": 5)";
+
+// By hand, a sequence of 16 tokens: products of 24 x 27 and 64 x (9 + 3) numbers, a layer norm of
+// 9; scores of all 16 keys, attention of 5 in place of 16.
+TEST(HfDecoders, AnIndexerAddsItsProductsAndTakesKeysAway) {
+  const ModelSpec all = *read("deepseek_v3", kLatentKeys),
+                  chosen = *read("deepseek_v32", std::string(kLatentKeys) + kIndexKeys);
+  EXPECT_EQ(chosen.indexer, (Indexer{3, 9, 5}));
+  const double products = 24 * 27 + 64 * 12;
+  EXPECT_EQ(chosen.mixer_parameters() - all.mixer_parameters(), products + 2 * 9);
+  EXPECT_EQ(chosen.index_product_flops(16), 2 * 16 * products);
+  EXPECT_EQ(chosen.block_matmul_flops(16) - all.block_matmul_flops(16),
+            2 * 16 * products + 2 * 16 * 16 * 27 - 2 * 16 * (16 - 5) * 4 * (20 + 10));
+  EXPECT_EQ(chosen.training_matmul_flops(16),
+            3 * chosen.forward_matmul_flops(16) - 4 * 2 * 16 * products);
+  EXPECT_NE(chosen.fingerprint(), all.fingerprint());
+}
+
+TEST(HfDecoders, AnIndexerNeedsItsSizesAndTheLatentOfQueries) {
+  EXPECT_THAT(refusal("deepseek_v32", kLatentKeys), HasSubstr("'index_n_heads'"));
+  EXPECT_THAT(refusal("glm_moe_dsa", std::string(kLatentKeys) +
+                                         R"(, "index_n_heads": 3, "index_head_dim": 7,
+      "index_topk": 5)"),
+              HasSubstr("7 numbers of an index key hold no 8 rotated ones"));
+  EXPECT_THAT(refusal("glm_moe_dsa", std::string(R"(, "kv_lora_rank": 16, "qk_rope_head_dim": 8,
+      "qk_nope_head_dim": 12, "v_head_dim": 10)") +
+                                         kIndexKeys),
+              HasSubstr("'q_lora_rank'"));
+}
+
+TEST(HfDecoders, MlpLayerTypesSayWhichBlocksAreDense) {
+  const std::string experts = std::string(kLatentKeys) + kIndexKeys + R"(, "n_routed_experts": 8,
+      "num_experts_per_tok": 2, "moe_intermediate_size": 32, "mlp_layer_types": )";
+  const ModelSpec m = *read("glm_moe_dsa", experts + R"(["dense", "sparse", "sparse", "sparse"])");
+  EXPECT_EQ(m.of_kind(m.kind_of(0)).experts, 0);
+  EXPECT_EQ(m.of_kind(m.kind_of(0)).ffn, 96);
+  EXPECT_EQ(m.of_kind(m.kind_of(1)).experts, 8);
+  EXPECT_THAT(refusal("glm_moe_dsa", experts + R"(["dense"])"),
+              HasSubstr("1 entries for 4 blocks"));
+}
+
 }  // namespace
 }  // namespace orrery::model

@@ -76,5 +76,31 @@ TEST(ScanWork, LongerChunksTradeStatesForSquares) {
   EXPECT_EQ(bytes(same, Phase::kF) - bytes(longer, Phase::kF), 12 * 2 * 32 - 12 * 8 * 2);
 }
 
+// By hand: 2 sequences of 8 tokens in fp32, 4 heads of 20 numbers, 8 of them rotated, values of 10,
+// a latent of 16; 3 index heads of 9 numbers. All keys cost 2 x 16 x 8 x 4 x 30 FLOPs, two chosen
+// ones as the latent has them 2 x 16 x 2 x 4 x 40; seven such more than all.
+TEST(LatentWork, AnIndexerScoresEveryKeyAndLeavesTheCheaperCore) {
+  SegmentShape s{.kind = SegmentKind::kLatentAttention, .sequences = 2, .tokens = 8};
+  s.heads = 4;
+  s.head_dim = 20;
+  s.rope_dim = 8;
+  s.value_dim = 10;
+  const double plain = mixer_work(s, Phase::kF).flops.raw(),
+               plain_bytes = mixer_work(s, Phase::kF).bytes.raw();
+  EXPECT_EQ(plain, 2 * 16 * 8 * 4 * 30);
+  s.in = 16;
+  s.index_heads = 3;
+  s.index_dim = 9;
+  s.top_k = 2;
+  const double scores = 2 * 16 * 8 * 27;
+  EXPECT_EQ(mixer_work(s, Phase::kF).flops.raw(), 2 * 16 * 2 * 4 * 40 + scores);
+  EXPECT_EQ(mixer_work(s, Phase::kB).flops.raw(), 2 * 16 * 2 * 4 * (5 * 16 + 3 * 8) + 3 * scores);
+  EXPECT_EQ(mixer_work(s, Phase::kF).bytes.raw() - plain_bytes, 4 * 16 * (27 + 9 + 3 + 1));
+  s.top_k = 7;
+  EXPECT_EQ(mixer_work(s, Phase::kF).flops.raw(), plain + scores);
+  s.top_k = 8;  // all
+  EXPECT_EQ(mixer_work(s, Phase::kF).flops.raw(), plain + scores);
+}
+
 }  // namespace
 }  // namespace orrery::model

@@ -1,4 +1,4 @@
-#include "executor/segments/quantised.h"
+#include "executor/quantised/quantised.h"
 
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Float8_e4m3fn.h>

@@ -1,4 +1,4 @@
-/// Products of quantised operands (executor/segments/quantised.h), Q for coded and decoded:
+/// Products of quantised operands (executor/quantised/quantised.h), Q for coded and decoded:
 ///
 ///   y = Q(x) Q(W)',   dx = Q(dy) Q(W),   dW += Q(dy)' Q(x),   db += sum_t dy
 ///
@@ -10,7 +10,7 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
-#include "executor/segments/quantised.h"
+#include "executor/quantised/quantised.h"
 #include "executor/segments/segment_kernels.h"
 
 namespace orrery::executor::kernels {

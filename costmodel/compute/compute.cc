@@ -32,6 +32,21 @@ double efficiency(const SegmentShape& shape) {
   return shape.causal ? kCausalAttentionEfficiency : kFullAttentionEfficiency;
 }
 
+/// The executor copies a piece of the features inside a tensor group out of the tensor of all
+/// pieces, or into it (executor/runtime/interpreter_run.cc): both where it makes both gradients. A
+/// copy moves two thirds of what a sum of tensors of that size does.
+constexpr double kCopyOfSum = 2.0 / 3;
+double copies_of_piece(Phase phase) { return phase == kBG ? 2 : 1; }
+SegmentShape sum_of_piece(const SegmentShape& product) {
+  SegmentShape sum = product;
+  const bool into_group = product.kind == SegmentKind::kQkv || product.kind == SegmentKind::kMlpIn;
+  sum.kind = SegmentKind::kResidual;
+  sum.in = sum.out = into_group ? product.out : product.in;
+  sum.bias = false;
+  sum.pieces = 1;
+  return sum;
+}
+
 /// Everything that makes two shapes the same operation at another size.
 bool same_flags(const SegmentShape& a, const SegmentShape& b) {
   return a.norm == b.norm && a.activation == b.activation && a.gated == b.gated &&
@@ -234,8 +249,13 @@ double ComputePrices::seconds(const SegmentShape& shape, Phase phase) const {
   if (roofline == 0) return 0;
   const double own = slowest_ * errors_.of_shape(shape, phase),
                error = own * errors_.of_kind(shape.kind);
-  if (const auto measured = operator_seconds(shape, phase))
-    return error * composition_factor_ * *measured + launch_seconds_;
+  if (const auto measured = operator_seconds(shape, phase)) {
+    const double copies =
+        shape.pieces == 1 ? 0 : operator_seconds(sum_of_piece(shape), kF).value_or(0);
+    return error * composition_factor_ *
+               (*measured + copies_of_piece(phase) * kCopyOfSum * copies) +
+           launch_seconds_;
+  }
   if (layers_) return error * roofline_.seconds(shape, phase) * layers_->factor(shape, phase);
   // a surface has its kinds' errors in it
   return surface_ ? own * roofline + launch_seconds_ : error * roofline;

@@ -95,6 +95,21 @@ TEST(MeasuredOperators, BeyondThePointsTheNearestScalesByRoofline) {
   EXPECT_NEAR(prices(p).seconds(product(4000), Phase::kF), 202e-6, 1e-12);
 }
 
+// A sum of tensors as large as the product's output takes 30 us: a copy 20, two of them where a
+// piece makes both gradients.
+TEST(MeasuredOperators, APieceOfAProductIsCopiedIntoTheWhole) {
+  model::SegmentShape sum = product(1000), piece = product(1000);
+  sum.kind = SegmentKind::kResidual;
+  model::Profile p;
+  p.operators = {point(product(1000), Phase::kF, 52e-6), point(product(1000), Phase::kBG, 100e-6),
+                 point(sum, Phase::kF, 30e-6)};
+  piece.pieces = 2;
+  EXPECT_NEAR(prices(p).seconds(piece, Phase::kF), 72e-6, 1e-12);
+  EXPECT_NEAR(prices(p).seconds(piece, Phase::kBG), 140e-6, 1e-12);
+  p.operators.pop_back();
+  EXPECT_NEAR(prices(p).seconds(piece, Phase::kF), 52e-6, 1e-12);
+}
+
 TEST(MeasuredOperators, BothPhasesAddUpWhenMeasuredApart) {
   model::Profile p;
   p.operators = {point(product(1000), Phase::kB, 50e-6), point(product(1000), Phase::kG, 70e-6)};

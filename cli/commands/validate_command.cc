@@ -196,8 +196,8 @@ Result<std::vector<plan::Program>> programs_of(const std::vector<NamedPlan>& pla
   return programs;
 }
 
-/// Plans of --plan, by the names of their files: all on --ranks ranks, in --precision and of one
-/// sequence length.
+/// Plans of --plan, by the names of their files: all on --ranks ranks and in --precision, of one
+/// batch, sequence length and adapter.
 Result<std::vector<NamedPlan>> plans_of_files(const Options& o) {
   for (const char* name : {"plans", "global-batch", "sequence-length"})
     if (o.given(name))
@@ -213,9 +213,15 @@ Result<std::vector<NamedPlan>> plans_of_files(const Options& o) {
       return is_not("ranks", plan.world_size(), o.count("ranks"));
     if (plan.precision != precision_of(o))
       return is_not("precision", to_string(plan.precision), to_string(precision_of(o)));
-    if (!plans.empty() && plan.sequence != plans.front().plan.sequence)
-      return is_not("tokens", plan.sequence, plans.front().plan.sequence);
-    plans.push_back({fs::path(file).stem().string(), std::move(plan)});
+    const Plan& first = plans.empty() ? plan : plans.front().plan;
+    if (plan.sequence != first.sequence) return is_not("tokens", plan.sequence, first.sequence);
+    if (plan.global_batch != first.global_batch)
+      return is_not("sequences a step", plan.global_batch, first.global_batch);
+    if (plan.adapter != first.adapter)
+      return is_not("adapters of rank", plan.adapter.rank, first.adapter.rank);
+    const std::string stem = fs::path(file).stem().string();
+    const bool known = std::ranges::count(plans, stem, &NamedPlan::name) > 0;
+    plans.push_back({known ? file : stem, std::move(plan)});
   }
   return plans;
 }
@@ -229,17 +235,18 @@ Result<std::vector<NamedPlan>> plans_to_train(const Options& o, const ModelSpec&
 
 Result<int> run(const Options& options, const Invocation& invocation) {
   const int ranks = options.count("ranks");
-  TRY(const ModelSpec model, model::find_model(options.string("model")));
+  TRY(ModelSpec whole, model::find_model(options.string("model")));
   const model::Precision precision = precision_of(options);
-  TRY(const std::vector<NamedPlan> plans, plans_to_train(options, model));
-  const std::int64_t sequence = plans.front().plan.sequence;
+  TRY(const std::vector<NamedPlan> plans, plans_to_train(options, whole));
+  const Plan& first = plans.front().plan;
+  TRY(const ModelSpec model, model::with_adapter(std::move(whole), first.adapter));
   TRY_VOID(check_objective(model));
   if (!launched_as_rank()) TRY_VOID(check_cores(ranks, options));
-  TRY(const std::string profile, profile_of_this_machine(options, ranks));
   TRY(const std::vector<plan::Program> programs, programs_of(plans, model));
+  TRY(const std::string profile, profile_of_this_machine(options, ranks));
   const auto scene_here = [&] {
     return make_scene(options.string("model"), options.string("cluster"), 1, {.profile = profile},
-                      precision, sequence, ranks);
+                      precision, first.sequence, ranks, {}, first.adapter);
   };
   if (ranks > 1 && !launched_as_rank()) {
     TRY_VOID(scene_here());  // what is wrong with it is said before ranks start

@@ -297,10 +297,11 @@ base::Result<void> check_partitionable(const costmodel::CostModel& cost, int bit
     return base::fail(base::make_error(code, "{}", text).with_hint(std::move(hint)));
   };
   const model::ModelSpec& m = cost.model();
-  if (m.kinds() > 1 || m.experts > 0 || m.cross_attention || m.window > 0)
-    return refuse(base::ErrorCode::kUnsupported,
-                  fmt::format("layers of {} are not all dense ones of one kind", m.name),
-                  "partition a decoder or encoder without experts, such as llama-2-7b");
+  if (m.kinds() > 1 || m.experts > 0 || m.cross_attention || m.window > 0 || !m.plain_attention())
+    return refuse(
+        base::ErrorCode::kUnsupported,
+        fmt::format("layers of {} are not all dense ones of one kind with plain attention", m.name),
+        "partition a decoder or encoder without experts, such as llama-2-7b");
   if (const auto precision = cost.options().precision;
       model::format_of(precision) != model::Format::kNone)
     return refuse(base::ErrorCode::kUnsupported,

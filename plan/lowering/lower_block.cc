@@ -29,8 +29,10 @@ class Block : TensorPart {
     x_next_ = b_.stream(l_, 1);
     dx_ = start_.dx();
     dx_next_ = b_.stream_gradient(l_, 1);
-    // A router reads the input of a mixture, the residual what a norm behind it makes.
-    a_ = m_.post_norm ? shard("a") : b_.operand("a", l_, m_.hidden);
+    // A router reads the input of a mixture, products to a latent the block's, the residual what a
+    // norm behind it makes.
+    const bool latent = m_.mixer == model::Mixer::kLatent;
+    a_ = m_.post_norm || latent ? shard("a") : b_.operand("a", l_, m_.hidden);
     c_ = m_.post_norm || experts_ ? shard("c") : b_.operand("c", l_, m_.hidden);
     y_ = shard("y");
     const bool before = m_.norm_before || m_.post_norm;
@@ -45,7 +47,6 @@ class Block : TensorPart {
     if (norm1_ && makes_operand(a_)) norm1_->quantises(b_.format());
     if (norm2_ && makes_operand(c_)) norm2_->quantises(b_.format());
     if (m_.has_mixer()) {
-      const bool latent = m_.mixer == model::Mixer::kLatent;
       if (!latent) qkv_ = wide("qkv", qkv().out);
       o_ = wide("o", projection().in);
       do_ = wide("do", projection().in);

@@ -47,23 +47,38 @@ struct Rows {
     const double operands = e * t * real(n * d + n * (d - s.rope_dim + v) + s.rope_dim + n * v) +
                             kFloatBytes * t * real(n) + index_bytes();
     const std::int64_t joined = element_bytes(s.dtype) * s.token_count() * n * (2 * d + v);
-    if (forward()) return {base::Flops(core + index_flops()), base::Bytes(operands), joined};
-    return {base::Flops(core + 3 * index_flops()), base::Bytes(2 * operands), 2 * joined};
+    if (forward())
+      return {base::Flops(core + index_flops()), base::Bytes(operands),
+              joined + index_temporaries()};
+    return {base::Flops(core + 3 * index_flops()), base::Bytes(2 * operands),
+            2 * joined + index_temporaries()};
   }
 
   /// Of a core, its products of `d` numbers of each key and `v` of each value.
-  double core_flops(std::int64_t keys, std::int64_t d, std::int64_t v) const {
-    const double product = 2 * t * real(keys) * real(s.heads);
+  double core_flops(double keys, std::int64_t d, std::int64_t v) const {
+    const double product = 2 * t * keys * real(s.heads);
     return product * real(forward() ? d + v : 3 * d + 2 * v);
   }
   /// Under an index all keys behind a mask, or the chosen ones as the latent has them: the fewer.
+  /// Under a causal mask the whole square counts, of which kernels skip half; of chosen keys too,
+  /// less their own triangle.
   double latent_core() const {
-    const double all = core_flops(s.keys_seen(), s.head_dim, s.value_dim);
+    const double all = core_flops(real(s.keys_seen()), s.head_dim, s.value_dim);
     if (s.index_heads == 0 || s.top_k >= s.tokens) return all;
-    return std::min(all, core_flops(s.top_k, s.in + s.rope_dim, s.in));
+    const double k = real(s.top_k), counted = s.causal ? k * (2 - k / real(s.tokens)) : k;
+    return std::min(all, core_flops(counted, s.in + s.rope_dim, s.in));
   }
   double index_flops() const {
     return 2 * t * real(s.tokens) * real(s.index_heads) * real(s.index_dim);
+  }
+  /// In fp32: queries and keys of the index turned, backward their gradients; of a block of queries
+  /// two of its scores by index head and two by head.
+  std::int64_t index_temporaries() const {
+    if (s.index_heads == 0) return 0;
+    const std::int64_t rows = std::min(s.tokens, SegmentShape::kQueryRows),
+                       block = s.sequences * rows * s.tokens * (s.index_heads + s.heads),
+                       features = s.token_count() * (s.index_heads + 1) * s.index_dim;
+    return 4 * ((forward() ? 1 : 2) * features + 2 * block);
   }
   double index_bytes() const {
     if (s.index_heads == 0) return 0;

@@ -13,11 +13,12 @@
 ///                                                   + temporary keys: e T n (2d + v)
 ///                 B      T r n (6d + 4v)            twice those of F; temporaries twice
 ///   indexed (H heads of e numbers, K keys chosen, in = c numbers of the latent)
-///                 F      + 2 T s H e; of the core the   + eT ((H + 1) e + H) + 4T
-///                        fewer of those above and
-///                        2 T K n (2c + d_r)
+///                 F      + 2 T s H e; of the core the   + eT ((H + 1) e + H) + 4T;
+///                        fewer of those above and       temporaries: mixer_sizes.cc
+///                        2 T K' n (2c + d_r)
 ///                 B      + 6 T s H e; and               twice those of F
-///                        2 T K n (5c + 3 d_r)
+///                        2 T K' n (5c + 3 d_r)
+///                 K' = K, under a causal mask K (2 - K / s)
 ///   kScan (D = n P values, K = G N keys, E = n N keys of all heads, S = n P N)
 ///                 F      T (2Q (K + D) + 4S) (chunks: arXiv 2405.21060, section 6; the delta rule
 ///                        T 8S, as Megatron-Core counts) + 2 kernel T (D + 2K)

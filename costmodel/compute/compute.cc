@@ -57,9 +57,10 @@ bool same_flags(const SegmentShape& a, const SegmentShape& b) {
          (a.index_heads > 0) == (b.index_heads > 0);
 }
 
-std::array<std::int64_t, 12> dimensions(const SegmentShape& s) {
-  return {s.sequences, s.tokens,   s.in,        s.out,     s.heads, s.kv_heads,
-          s.head_dim,  s.elements, s.kv_tokens, s.experts, s.top_k, s.capacity};
+std::array<std::int64_t, 15> dimensions(const SegmentShape& s) {
+  return {s.sequences, s.tokens,   s.in,        s.out,         s.heads,
+          s.kv_heads,  s.head_dim, s.elements,  s.kv_tokens,   s.experts,
+          s.top_k,     s.capacity, s.value_dim, s.index_heads, s.index_dim};
 }
 
 /// Euclid on logarithms, 0 exactly when all dimensions agree.

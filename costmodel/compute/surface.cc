@@ -284,16 +284,46 @@ double SurfacePrices::stream(const SegmentShape& s, Phase phase) const {
                      surface_.product.launch_seconds);
 }
 
+namespace {
+
+/// The keys that an indexer chooses, as the latent has them: one key head of c + d_r numbers, whose
+/// first c are the value. A query sees the last top_k keys: as many as it chooses.
+SegmentShape chosen_core(const SegmentShape& s) {
+  SegmentShape core = s;
+  core.head_dim = s.in + s.rope_dim;
+  core.value_dim = s.in;
+  core.kv_heads = 1;
+  core.reach = s.top_k;
+  return core;
+}
+/// One product, where attention has two: of half as wide heads.
+SegmentShape index_scores(const SegmentShape& s) {
+  SegmentShape index = s;
+  index.heads = s.index_heads;
+  index.kv_heads = 1;
+  index.head_dim = s.index_dim / 2;
+  index.value_dim = index.rope_dim = 0;
+  return index;
+}
+
+}  // namespace
+
 double SurfacePrices::seconds(const SegmentShape& shape, Phase phase) const {
   const auto work = model::work(shape, phase);
   if (work.flops.raw() == 0 && work.bytes.raw() == 0) return 0;
   if (shape.kind == kScores || shape.kind == kValues) return linear(product_of(shape), phase);
   switch (work_kind(shape.kind)) {
     case WorkKind::kProduct: return linear(shape, phase);
-    case WorkKind::kAttention:
-      return framework_.attention == model::AttentionKernel::kExplicit
-                 ? explicit_attention(shape, phase)
-                 : flash(shape, phase);
+    case WorkKind::kAttention: {
+      const double all = framework_.attention == model::AttentionKernel::kExplicit
+                             ? explicit_attention(shape, phase)
+                             : flash(shape, phase);
+      if (shape.index_heads == 0) return all;
+      // The scores again in backward, and the gradients of queries and keys.
+      const double index = (phase == kF ? 1 : 3) * flash(index_scores(shape), kF);
+      return index +
+             (shape.top_k < shape.tokens ? std::min(all, flash(chosen_core(shape), phase)) : all);
+    }
     case WorkKind::kStream: break;
   }
   return stream(shape, phase);

@@ -13,6 +13,9 @@ namespace {
 /// predict further tokens, which transformers leaves out as well; of recurrent mixers their initial
 /// steps.
 constexpr std::string_view kHarmless[] = {"_attn_implementation",
+                                          "rope_interleave",
+                                          "indexer_rope_interleave",
+                                          "qk_head_dim",
                                           "_name_or_path",
                                           "architectures",
                                           "attn_implementation",

@@ -280,6 +280,46 @@ TEST(SurfacePrices, WindowsCostTheirEdges) {
   }
 }
 
+// 128 heads of 192 numbers and values of 128 over a latent of 512; 64 index heads of 128, 2,048
+// keys.
+SegmentShape indexed(std::int64_t tokens, std::int64_t keys) {
+  SegmentShape s = shape(SegmentKind::kLatentAttention);
+  s.tokens = tokens;
+  s.heads = s.kv_heads = 128;
+  s.head_dim = 192;
+  s.value_dim = 128;
+  s.rope_dim = 64;
+  s.in = 512;
+  s.index_heads = 64;
+  s.index_dim = 128;
+  s.top_k = keys;
+  return s;
+}
+
+// Index scores are half a square of 64 x 128 at 50 TFLOP/s, three times that backward. Few chosen
+// keys in a long sequence, at 2 x 544 numbers, take their share: at 65,536 tokens all keys 1,342 ms
+// of products, chosen ones less than a quarter of it.
+TEST(SurfacePrices, AnIndexerCostsItsScoresAndSavesKeysOfLongSequences) {
+  const auto seconds = [](SegmentShape s, Phase phase, bool index) {
+    if (!index) s.index_heads = 0;
+    return prices().seconds(s, phase);
+  };
+  for (const std::int64_t tokens : {4096, 65536})
+    for (const Phase phase : {Phase::kF, Phase::kB}) {
+      const double square = static_cast<double>(tokens) * static_cast<double>(tokens),
+                   scores = (phase == Phase::kF ? 1 : 3) * 64 * 128 * square / 50e12;
+      const SegmentShape every = indexed(tokens, tokens), few = indexed(tokens, 2048);
+      EXPECT_NEAR(seconds(every, phase, true) - seconds(every, phase, false), scores,
+                  0.06 * scores);  // and their traffic
+      const double core = seconds(few, phase, true) - scores, all = seconds(few, phase, false);
+      if (tokens == 4096)
+        EXPECT_NEAR(core, all, 0.06 * all);  // every key behind the mask
+      else
+        EXPECT_LT(core, all / 3);
+      EXPECT_GT(core, all / 8);
+    }
+}
+
 TEST(SurfacePrices, AttentionWithoutAMaskCostsTwiceTheProducts) {
   SegmentShape s = attention(1000);
   const double causal = prices().seconds(s, Phase::kF);

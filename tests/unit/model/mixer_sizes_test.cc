@@ -77,8 +77,9 @@ TEST(ScanWork, LongerChunksTradeStatesForSquares) {
 }
 
 // By hand: 2 sequences of 8 tokens in fp32, 4 heads of 20 numbers, 8 of them rotated, values of 10,
-// a latent of 16; 3 index heads of 9 numbers. All keys cost 2 x 16 x 8 x 4 x 30 FLOPs, two chosen
-// ones as the latent has them 2 x 16 x 2 x 4 x 40; seven such more than all.
+// a latent of 16; 3 index heads of 9 numbers. All keys cost 2 x 16 x 8 x 4 x 30 FLOPs of the
+// square, two chosen ones as the latent has them 2 x 16 x 4 x 40 times 2 (2 - 2 / 8); seven such
+// more.
 TEST(LatentWork, AnIndexerScoresEveryKeyAndLeavesTheCheaperCore) {
   SegmentShape s{.kind = SegmentKind::kLatentAttention, .sequences = 2, .tokens = 8};
   s.heads = 4;
@@ -93,8 +94,8 @@ TEST(LatentWork, AnIndexerScoresEveryKeyAndLeavesTheCheaperCore) {
   s.index_dim = 9;
   s.top_k = 2;
   const double scores = 2 * 16 * 8 * 27;
-  EXPECT_EQ(mixer_work(s, Phase::kF).flops.raw(), 2 * 16 * 2 * 4 * 40 + scores);
-  EXPECT_EQ(mixer_work(s, Phase::kB).flops.raw(), 2 * 16 * 2 * 4 * (5 * 16 + 3 * 8) + 3 * scores);
+  EXPECT_EQ(mixer_work(s, Phase::kF).flops.raw(), 2 * 16 * 3.5 * 4 * 40 + scores);
+  EXPECT_EQ(mixer_work(s, Phase::kB).flops.raw(), 2 * 16 * 3.5 * 4 * (5 * 16 + 3 * 8) + 3 * scores);
   EXPECT_EQ(mixer_work(s, Phase::kF).bytes.raw() - plain_bytes, 4 * 16 * (27 + 9 + 3 + 1));
   s.top_k = 7;
   EXPECT_EQ(mixer_work(s, Phase::kF).flops.raw(), plain + scores);

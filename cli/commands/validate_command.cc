@@ -190,7 +190,6 @@ Result<std::vector<plan::Program>> programs_of(const std::vector<NamedPlan>& pla
   std::vector<plan::Program> programs;
   for (const NamedPlan& p : plans) {
     TRY(plan::Program program, plan::lower(p.plan, model));
-    TRY_VOID(check_trainable(program));
     programs.push_back(std::move(program));
   }
   return programs;
@@ -244,6 +243,7 @@ Result<int> run(const Options& options, const Invocation& invocation) {
   if (!launched_as_rank()) TRY_VOID(check_cores(ranks, options));
   TRY(const std::vector<plan::Program> programs, programs_of(plans, model));
   TRY(const std::string profile, profile_of_this_machine(options, ranks));
+  for (const plan::Program& p : programs) TRY_VOID(check_trainable(p));
   const auto scene_here = [&] {
     return make_scene(options.string("model"), options.string("cluster"), 1, {.profile = profile},
                       precision, first.sequence, ranks, {}, first.adapter);

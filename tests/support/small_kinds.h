@@ -5,18 +5,24 @@
 
 namespace orrery::tests {
 
-/// 31 patches of 4 x 4 in three colours and a class token.
-inline model::ModelSpec small_vit() {
-  model::ModelSpec m;
-  m.name = "small vit";
-  m.family = model::Family::kViT;
+/// What they share.
+inline model::ModelSpec made_small(model::ModelSpec m, const char* name) {
+  m.name = name;
   m.layers = 4;
   m.hidden = 64;
   m.heads = m.kv_heads = 4;
   m.head_dim = 16;
   m.ffn = 96;
-  m.vocab = 10;
+  m.vocab = 259;
   m.max_positions = 32;
+  return m;
+}
+
+/// 31 patches of 4 x 4 in three colours and a class token.
+inline model::ModelSpec small_vit() {
+  model::ModelSpec m = made_small({}, "small vit");
+  m.family = model::Family::kViT;
+  m.vocab = 10;
   m.patch_features = 48;
   m.class_token = true;
   m.causal = m.tied_embeddings = false;
@@ -27,30 +33,16 @@ inline model::ModelSpec small_vit() {
 
 /// OPT-350M: a table narrower than the blocks, norms behind the residual.
 inline model::ModelSpec small_opt() {
-  model::ModelSpec m = model::find_model("opt-350m").value();
-  m.name = "small opt";
-  m.layers = 4;
-  m.hidden = 64;
-  m.heads = m.kv_heads = 4;
-  m.head_dim = 16;
-  m.ffn = 96;
-  m.vocab = 259;
-  m.max_positions = 32;
+  model::ModelSpec m = made_small(model::find_model("opt-350m").value(), "small opt");
   m.embedding_hidden = 48;
   return m;
 }
 
-/// DeepSeek-V3.2 without its mixtures: a query sees the five keys that an indexer chooses.
+/// DeepSeek-V3.2 without its mixtures: a query sees the five keys that an indexer chooses. It has
+/// six heads, for of three all may learn to score nothing, and then have no gradient.
 inline model::ModelSpec small_sparse() {
-  model::ModelSpec m = model::family_defaults(model::Family::kDeepSeekV32);
-  m.name = "small sparse";
-  m.layers = 4;
-  m.hidden = 64;
-  m.heads = m.kv_heads = 4;
-  m.head_dim = 16;
-  m.ffn = 96;
-  m.vocab = 259;
-  m.max_positions = 32;
+  model::ModelSpec m =
+      made_small(model::family_defaults(model::Family::kDeepSeekV32), "small sparse");
   m.mixer = model::Mixer::kLatent;
   m.q_rank = 24;
   m.kv_rank = 20;
@@ -89,15 +81,9 @@ inline model::ModelSpec small_swin() {
 
 /// An encoder of two blocks and a decoder of two; heads that are not the width's share.
 inline model::ModelSpec small_t5() {
-  model::ModelSpec m;
-  m.name = "small t5";
+  model::ModelSpec m = made_small({}, "small t5");
   m.family = model::Family::kT5;
-  m.hidden = 64;
-  m.heads = m.kv_heads = 4;
   m.head_dim = 12;
-  m.ffn = 96;
-  m.vocab = 259;
-  m.max_positions = 32;
   m.relative_buckets = 8;
   m.norm = model::NormKind::kRmsNorm;
   m.norm_epsilon = 1e-6;
@@ -113,7 +99,6 @@ inline model::ModelSpec small_t5() {
   model::BlockShape decoder = first;
   decoder.entry = model::BlockEntry::kNone;
   m.runs = {{"encoder", 2, encoder}, {"decoder 1", 1, first}, {"decoder", 1, decoder}};
-  m.layers = 4;
   return m;
 }
 

@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -341,13 +342,21 @@ at::Tensor text(const ModelSpec& m, TokenData::What what) {
   return at::tensor(ids).view({kSequences, tokens});
 }
 
-/// x + scan(norm1(x)), then, where there is an MLP, x + mlp(norm2(x)).
-at::Tensor scan_loss(const ModelSpec& m, const Named& p) {
+at::Tensor text_loss(const ModelSpec& m, const at::Tensor& logits) {
+  return at::cross_entropy_loss(logits.narrow(-1, 0, m.vocab).flatten(0, 1),
+                                text(m, TokenData::What::kTargets).flatten());
+}
+
+/// What the output projection of a block of that number and name reads, of its normed input.
+using Mixed = std::function<at::Tensor(std::int64_t, const std::string&, const at::Tensor&)>;
+
+/// x + proj(mixed(norm1(x))), then, where there is an MLP, x + mlp(norm2(x)).
+at::Tensor decoder_loss(const ModelSpec& m, const Named& p, const Mixed& mixed) {
   const at::Tensor table = p.at("embedding.token.weight");
   at::Tensor x = at::embedding(table, text(m, TokenData::What::kTokens));
   for (std::int64_t l = 0; l < m.layers; ++l) {
     const std::string block = "blocks." + std::to_string(l) + ".";
-    const at::Tensor o = scanned(m, p, block, l, rms_norm(m, p, block + "norm1", x));
+    const at::Tensor o = mixed(l, block, rms_norm(m, p, block + "norm1", x));
     x = x + at::linear(o, p.at(block + "attn.proj.weight"));
     if (!m.has_mlp()) continue;
     const at::Tensor a = rms_norm(m, p, block + "norm2", x);
@@ -356,9 +365,13 @@ at::Tensor scan_loss(const ModelSpec& m, const Named& p) {
     x = x + at::linear(at::silu(gate) * up, p.at(block + "mlp.out.weight"));
   }
   const at::Tensor& head = m.tied_embeddings ? table : p.at("lm_head.weight");
-  const at::Tensor logits =
-      at::linear(rms_norm(m, p, "final_norm", x), head).narrow(-1, 0, m.vocab);
-  return at::cross_entropy_loss(logits.flatten(0, 1), text(m, TokenData::What::kTargets).flatten());
+  return text_loss(m, at::linear(rms_norm(m, p, "final_norm", x), head));
+}
+
+at::Tensor scan_loss(const ModelSpec& m, const Named& p) {
+  return decoder_loss(m, p, [&](std::int64_t l, const std::string& block, const at::Tensor& a) {
+    return scanned(m, p, block, l, a);
+  });
 }
 
 /// norm1(x + attention(x)), then norm2(x + mlp(x)), between the products of a narrow table.
@@ -381,9 +394,7 @@ at::Tensor opt_loss(const ModelSpec& m, const Named& p) {
     const at::Tensor g = product(p, block + "mlp.in", x).relu();
     x = layer_norm(m, p, block + "norm2", x + product(p, block + "mlp.out", g));
   }
-  const at::Tensor logits =
-      at::linear(at::linear(x, p.at("embedding.narrow.weight")), table).narrow(-1, 0, m.vocab);
-  return at::cross_entropy_loss(logits.flatten(0, 1), text(m, TokenData::What::kTargets).flatten());
+  return text_loss(m, at::linear(at::linear(x, p.at("embedding.narrow.weight")), table));
 }
 
 TEST(Reference, OptWithANarrowTableIsItsFormulas) {
@@ -453,24 +464,13 @@ at::Tensor chosen_attention(const ModelSpec& m, const Named& p, const std::strin
 
 /// The loss of the text, with the gradients of the indexers' as well.
 at::Tensor sparse_loss(const ModelSpec& m, const Named& p) {
-  at::Tensor x = at::embedding(p.at("embedding.token.weight"), text(m, TokenData::What::kTokens));
   at::Tensor learning = at::zeros({}, at::kDouble);
-  for (std::int64_t l = 0; l < m.layers; ++l) {
-    const std::string block = "blocks." + std::to_string(l) + ".";
-    const at::Tensor o =
-        chosen_attention(m, p, block + "attn.", rms_norm(m, p, block + "norm1", x), learning);
-    x = x + at::linear(o, p.at(block + "attn.proj.weight"));
-    const at::Tensor c = rms_norm(m, p, block + "norm2", x);
-    const at::Tensor gate = at::linear(c, p.at(block + "mlp.gate.weight")),
-                     up = at::linear(c, p.at(block + "mlp.in.weight"));
-    x = x + at::linear(at::silu(gate) * up, p.at(block + "mlp.out.weight"));
-  }
-  const at::Tensor logits =
-      at::linear(rms_norm(m, p, "final_norm", x), p.at("lm_head.weight")).narrow(-1, 0, m.vocab);
+  const at::Tensor loss =
+      decoder_loss(m, p, [&](std::int64_t, const std::string& block, const at::Tensor& a) {
+        return chosen_attention(m, p, block + "attn.", a, learning);
+      });
   learning = learning / real(kSequences * m.max_positions);
-  return at::cross_entropy_loss(logits.flatten(0, 1),
-                                text(m, TokenData::What::kTargets).flatten()) +
-         learning - learning.detach();
+  return loss + learning - learning.detach();
 }
 
 TEST(Reference, AttentionBehindAnIndexerIsItsFormulas) {

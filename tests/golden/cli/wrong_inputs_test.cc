@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "command_line_inputs.h"
 #include "run_cli.h"
 
 namespace orrery::golden {
@@ -107,6 +108,13 @@ std::vector<Wrong> machines() {
   };
 }
 
+std::string of_batch(int sequences) {
+  std::string plan = kShardedPlan;
+  const std::string stated = "\"global_batch\": 64";
+  return plan.replace(plan.find(stated), stated.size(),
+                      "\"global_batch\": " + std::to_string(sequences));
+}
+
 std::vector<Wrong> files() {
   return {
       {"MissingPlan", "simulate --plan nowhere.json", "cannot read 'nowhere.json': No such file"},
@@ -120,6 +128,26 @@ std::vector<Wrong> files() {
        "simulate --plan other.json",
        "orrery.plan/1",
        {{"other.json", R"({"schema": "orrery.plan/9"})"}}},
+      {"PlansToValidateAndTheirNumber",
+       "validate --model llama-2-7b --plan p.json --plans 3",
+       "--plans is said by the files of --plan; leave it out",
+       {{"p.json", kShardedPlan}}},
+      {"PlanToValidateOfOtherRanks",
+       "validate --model llama-2-7b --plan p.json",
+       "p.json is of 8 ranks, not 2",
+       {{"p.json", kShardedPlan}}},
+      {"PlanToValidateOfAnotherPrecision",
+       "validate --model llama-2-7b --ranks 8 --plan p.json",
+       "p.json is of bf16 precision, not fp32",
+       {{"p.json", kShardedPlan}}},
+      {"PlansToValidateOfOtherBatches",
+       "validate --model llama-2-7b --ranks 8 --precision bf16 --plan p.json --plan q.json",
+       "q.json is of 128 sequences a step, not 64",
+       {{"p.json", kShardedPlan}, {"q.json", of_batch(128)}}},
+      {"PlanToValidateOfAnotherModel",
+       "validate --model gpt2-tiny --ranks 8 --precision bf16 --oversubscribe --plan p.json",
+       "the plan was made for model 'llama-2-7b'",
+       {{"p.json", kShardedPlan}}},
       {"ModelThatIsNoModel",
        "plan --model ./config.json --cluster dgx-a100",
        "config.json",

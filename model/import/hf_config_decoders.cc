@@ -334,6 +334,9 @@ class Turns {
                      {1, 1 << 20})
                 .value.value_or(1);
     if (r_.has("mlp_layer_types")) mlps_ = r_.required_strings("mlp_layer_types");
+    for (const std::string& type : mlps_)
+      if (type != "dense" && type != "sparse")
+        r_.fault("mlp_layer_types", kBadValue, "dense or sparse", "a block's MLP is '{}'", type);
     if (!mlps_.empty() && static_cast<std::int64_t>(mlps_.size()) != m_.layers)
       r_.fault("mlp_layer_types", kInconsistent, "one entry for each block",
                "{} entries for {} blocks", mlps_.size(), m_.layers);

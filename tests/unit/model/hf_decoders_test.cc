@@ -220,6 +220,8 @@ TEST(HfDecoders, MlpLayerTypesSayWhichBlocksAreDense) {
   EXPECT_EQ(m.of_kind(m.kind_of(0)).experts, 0);
   EXPECT_EQ(m.of_kind(m.kind_of(0)).ffn, 96);
   EXPECT_EQ(m.of_kind(m.kind_of(1)).experts, 8);
+  EXPECT_THAT(refusal("glm_moe_dsa", experts + R"(["dense", "sparse", "sprase", "sparse"])"),
+              HasSubstr("a block's MLP is 'sprase'; dense or sparse"));
   EXPECT_THAT(refusal("glm_moe_dsa", experts + R"(["dense"])"),
               HasSubstr("1 entries for 4 blocks"));
 }

@@ -115,6 +115,29 @@ std::string of_batch(int sequences) {
                       "\"global_batch\": " + std::to_string(sequences));
 }
 
+std::vector<Wrong> plans_to_validate() {
+  return {{"PlansToValidateAndTheirNumber",
+           "validate --model llama-2-7b --plan p.json --plans 3",
+           "--plans is said by the files of --plan; leave it out",
+           {{"p.json", kShardedPlan}}},
+          {"PlanToValidateOfOtherRanks",
+           "validate --model llama-2-7b --plan p.json",
+           "p.json is of 8 ranks, not 2",
+           {{"p.json", kShardedPlan}}},
+          {"PlanToValidateOfAnotherPrecision",
+           "validate --model llama-2-7b --ranks 8 --plan p.json",
+           "p.json is of bf16 precision, not fp32",
+           {{"p.json", kShardedPlan}}},
+          {"PlansToValidateOfOtherBatches",
+           "validate --model llama-2-7b --ranks 8 --precision bf16 --plan p.json --plan q.json",
+           "q.json is of 128 sequences a step, not 64",
+           {{"p.json", kShardedPlan}, {"q.json", of_batch(128)}}},
+          {"PlanToValidateOfAnotherModel",
+           "validate --model gpt2-tiny --ranks 8 --precision bf16 --oversubscribe --plan p.json",
+           "the plan was made for model 'llama-2-7b'",
+           {{"p.json", kShardedPlan}}}};
+}
+
 std::vector<Wrong> files() {
   return {
       {"MissingPlan", "simulate --plan nowhere.json", "cannot read 'nowhere.json': No such file"},
@@ -128,26 +151,6 @@ std::vector<Wrong> files() {
        "simulate --plan other.json",
        "orrery.plan/1",
        {{"other.json", R"({"schema": "orrery.plan/9"})"}}},
-      {"PlansToValidateAndTheirNumber",
-       "validate --model llama-2-7b --plan p.json --plans 3",
-       "--plans is said by the files of --plan; leave it out",
-       {{"p.json", kShardedPlan}}},
-      {"PlanToValidateOfOtherRanks",
-       "validate --model llama-2-7b --plan p.json",
-       "p.json is of 8 ranks, not 2",
-       {{"p.json", kShardedPlan}}},
-      {"PlanToValidateOfAnotherPrecision",
-       "validate --model llama-2-7b --ranks 8 --plan p.json",
-       "p.json is of bf16 precision, not fp32",
-       {{"p.json", kShardedPlan}}},
-      {"PlansToValidateOfOtherBatches",
-       "validate --model llama-2-7b --ranks 8 --precision bf16 --plan p.json --plan q.json",
-       "q.json is of 128 sequences a step, not 64",
-       {{"p.json", kShardedPlan}, {"q.json", of_batch(128)}}},
-      {"PlanToValidateOfAnotherModel",
-       "validate --model gpt2-tiny --ranks 8 --precision bf16 --oversubscribe --plan p.json",
-       "the plan was made for model 'llama-2-7b'",
-       {{"p.json", kShardedPlan}}},
       {"ModelThatIsNoModel",
        "plan --model ./config.json --cluster dgx-a100",
        "config.json",
@@ -190,7 +193,7 @@ std::vector<Wrong> files() {
 
 std::vector<Wrong> rows() {
   std::vector<Wrong> all = words();
-  for (const auto& group : {numbers(), machines(), files()})
+  for (const auto& group : {numbers(), machines(), files(), plans_to_validate()})
     all.insert(all.end(), group.begin(), group.end());
   return all;
 }

@@ -114,12 +114,15 @@ std::int64_t OperationPrices::collective_ps(plan::Collective op, const plan::Gro
 
 const PathSummary& OperationPrices::paths_of(Pattern pattern, const plan::Group& group,
                                              Ranks ranks) {
+  const CollectivePaths& all = cost_.communication().paths();
+  if (const auto period = period_of(all.topology(), group, ranks.first, ranks.count))
+    ranks = {0, *period};
   const auto [paths, fresh] = known_->paths[{static_cast<std::uint64_t>(pattern) << 60 |
                                                  static_cast<std::uint64_t>(group.size) << 30 |
                                                  static_cast<std::uint64_t>(group.stride),
                                              word(ranks), group.bits}];
   if (fresh) {
-    paths = cost_.communication().paths().summary(pattern, group, ranks.first, ranks.count);
+    paths = all.summary(pattern, group, ranks.first, ranks.count);
     known_->routes += paths.routes;
   }
   return paths;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -17,6 +18,14 @@ void check_ranks(int first_rank, int rank_count, const topologies::Topology& top
   ORRERY_CHECK(first_rank >= 0 && first_rank + rank_count <= as_int(topology.device_count()),
                "ranks {} .. {} of {}", first_rank, first_rank + rank_count,
                topology.device_count());
+}
+
+/// On more hosts, less evenly, with more members on one: the same whatever the order of groups.
+bool is_wider(const GroupShape& a, const GroupShape& b) {
+  const auto width = [](const GroupShape& s) {
+    return std::tuple(s.hosts, !s.uniform(), s.largest_host);
+  };
+  return width(a) > width(b);
 }
 
 bool in_switch(Pattern pattern) {
@@ -101,7 +110,7 @@ void CollectivePaths::find_links(const Members& members, GroupShape& shape) cons
 
 void CollectivePaths::add_spread(const Members& members, Paths& paths, Spreads& spreads) const {
   GroupSpread spread = spread_of(members);
-  const bool widest = spreads.empty() || spread.shape.hosts > paths.shape.hosts;
+  const bool widest = spreads.empty() || is_wider(spread.shape, paths.shape);
   if (widest || in_switch(paths.pattern)) find_links(members, spread.shape);
   if (widest) paths.shape = spread.shape;
   spreads.push_back({members, std::move(spread)});

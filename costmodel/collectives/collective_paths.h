@@ -65,6 +65,7 @@ class CollectivePaths {
   /// Of listed messages: flows are their units, and `units` what a rank's bytes are split over.
   PathLoads loads(std::span<const plan::Message> messages, std::int64_t unit_bytes,
                   std::int64_t units) const;
+  [[nodiscard]] const topologies::Topology& topology() const { return *topology_; }
   /// Of the class's own ranks, on links of the first block of each level alone. @pre repeats().
   PathLoads loads(Pattern pattern, const plan::Group& group, const RankBlocks& blocks) const;
   PathLoads loads(int peer_offset, const RankBlocks& blocks) const;

@@ -1,6 +1,7 @@
 #include "costmodel/collectives/rank_blocks.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/numbers.h"
 
@@ -42,6 +43,17 @@ bool RankBlocks::repeats(const plan::Group& group) const {
          std::ranges::all_of(std::span(sizes_).first(as_index(top_) + 1), [&](int size) {
            return divide_one_another(span, size) && divide_one_another(group.stride, size);
          });
+}
+
+std::optional<int> period_of(const topologies::Topology& topology, const plan::Group& group,
+                             int first_rank, int rank_count) {
+  const auto& copies = topology.host_copies();
+  const int span = group.span(), host = as_int(topology.devices_per_host());
+  if (!copies || copies->levels.size() != 1 || group.bits != 0) return std::nullopt;
+  if (first_rank % span != 0 || rank_count % span != 0) return std::nullopt;
+  const auto period = std::lcm<std::int64_t>(span, host);
+  if (period + 2 * host > rank_count) return std::nullopt;
+  return as_int(period);
 }
 
 }  // namespace orrery::costmodel

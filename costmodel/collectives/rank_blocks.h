@@ -64,4 +64,9 @@ class RankBlocks {
   int top_ = 0;  // L
 };
 
+/// W of the groups that tile the ranks [first_rank, first_rank + rank_count), if [0, W) speaks for
+/// them.
+std::optional<int> period_of(const topologies::Topology& topology, const plan::Group& group,
+                             int first_rank, int rank_count);
+
 }  // namespace orrery::costmodel

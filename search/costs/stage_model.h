@@ -32,6 +32,7 @@
 /// Memory goes in by the lower bound of layer_memory.h; costmodel::stage_peak_bytes has the last
 /// word on every answer.
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -98,6 +99,12 @@ class StageModel {
   /// The first by computation alone, where `computes`: no group is priced then.
   std::int64_t layers_bound(const PlanProblem& problem, bool computes = false);
   std::int64_t quick_bound(const PlanProblem& problem);
+  /// Whether prices are to be asked for no more; none: never. `gives_up` is asked before each.
+  void set_limit(std::function<bool()> gives_up) { gives_up_ = std::move(gives_up); }
+  /// Prices the layers of the problem's family, which may take long where groups lie differently on
+  /// the hosts of each stage. False: not all of them within the limit; bounds are by computation
+  /// alone then, and whoever builds on all prices is not to be asked.
+  bool price_layers(const PlanProblem& problem);
   /// The problem in integers. Its check and changes stay valid until the next call. @pre
   /// layers_of(...) has leaves.
   const PipelineProblem& pipeline(const PlanProblem& problem);
@@ -149,6 +156,7 @@ class StageModel {
   class View;
   using Key = std::tuple<int, std::int64_t, int>;  // devices, micro-batches, first rank
 
+  [[nodiscard]] bool gives_up() const { return gives_up_ && gives_up_(); }
   [[nodiscard]] TreeContext tree_context(int devices, std::int64_t micro_batches) const;
   [[nodiscard]] StrategyTree grown(int devices, std::int64_t micro_batches, int kind) const;
   /// As layers_of(), kept until other devices or micro-batches are looked at: most stages that
@@ -201,6 +209,8 @@ class StageModel {
   std::map<std::pair<int, std::int64_t>, bool>
       some_;  // has_strategies, of (devices, micro-batches)
   std::map<Key, std::unique_ptr<Table>> tables_;
+  std::function<bool()> gives_up_;
+  std::map<std::tuple<int, int, std::int64_t, bool>, bool> priced_;  // price_layers()
   std::map<LayerKey, Least> least_;
   std::map<LayerKey, std::vector<Computing>> computing_;
   std::map<std::pair<int, int>, std::vector<int>> places_;  // of (stages, devices)

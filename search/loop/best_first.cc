@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
 
 #include "base/check.h"
 #include "base/numbers.h"
+#include "search/loop/best_of_groups.h"
 #include "search/loop/entry.h"
 #include "search/loop/least_memory.h"
 #include "search/status.h"
@@ -30,7 +30,11 @@ class BestFirst {
         solvers_(stages, request.space),
         families_(costs_.cost(), request, solvers_) {
     effort_.limit = request.max_states;
+    stages_.set_limit([this] { return gives_up(); });
   }
+  ~BestFirst() { stages_.set_limit({}); }
+  BestFirst(const BestFirst&) = delete;
+  BestFirst& operator=(const BestFirst&) = delete;
 
   base::Result<LoopResult> run() {
     std::vector<PlanProblem> families = families_.on_all_devices(result_.pruned);
@@ -52,16 +56,12 @@ class BestFirst {
 
  private:
   using Queue = std::set<std::pair<std::int64_t, std::size_t>>;  // (bound, entry)
-  /// (pp, devices, m, schedule): of each the best plan is kept.
-  using Group = std::tuple<int, int, std::int64_t, plan::Schedule>;
-  static Group group_of(const PlanProblem& p) {
-    return {p.stages, p.devices, p.micro_batches, p.schedule};
-  }
+  using Group = BestOfGroups::Group;
 
   Solver& solver_of(const Entry& entry) { return solvers_.of(entry.problem); }
   [[nodiscard]] std::int64_t incumbent() const {
     const std::int64_t known = request_.known.closed_form_ps;
-    return groups_.empty() ? known : std::min(known, groups_.front().best.closed_form_ps);
+    return groups_.empty() ? known : std::min(known, groups_.closed_form_ps(0));
   }
   /// Some plan is to be beaten.
   [[nodiscard]] bool has_incumbent() const { return !groups_.empty() || request_.known.some(); }
@@ -82,11 +82,8 @@ class BestFirst {
   base::Result<void> visit_all(const std::vector<PlanProblem>& families) {
     Queue queue, waiting;
     for (const PlanProblem& family : families) {
-      result_.problems +=
-          solvers_.stages().vocabulary_of(family.devices, family.micro_batches).leaves.size();
-      add({.problem = family,
-           .family = true,
-           .bound_ps = solvers_.stages().layers_bound(family, true)},
+      result_.problems += stages_.vocabulary_of(family.devices, family.micro_batches).leaves.size();
+      add({.problem = family, .family = true, .bound_ps = stages_.layers_bound(family, true)},
           queue);
     }
     bool patient = true;
@@ -128,11 +125,12 @@ class BestFirst {
   /// Out of effort without a plan: then any is looked for, bounds as they are, and a good one of
   /// the first that have some.
   [[nodiscard]] bool hurries() const {
-    const bool early = spent() < options_.ticks + options_.ticks / 2;
-    return hurried_.size() < kHurried && (!has_incumbent() || (!hurried_.empty() && early));
+    return hurried_.size() < kHurried && (!has_incumbent() || (!hurried_.empty() && !is_late()));
   }
+  [[nodiscard]] bool is_late() const { return spent() >= options_.ticks + kSearchTicks / 2; }
   base::Result<void> hurry(std::size_t i, Queue& queue) {
     constexpr int kVocabularies = 2;  // of a group
+    phase_ = Phase::kHurries;
     if (entries_[i].family) {
       expand(i, queue);
       return {};
@@ -140,7 +138,9 @@ class BestFirst {
     const PlanProblem problem = entries_[i].problem;
     entries_[i].settled = true;
     leave_open(problem, entries_[i].bound_ps);
-    if (++hurried_of_[group_of(problem)] > kVocabularies) return {};
+    if (!stages_.price_layers(problem) ||
+        ++hurried_of_[BestOfGroups::group_of(problem)] > kVocabularies)
+      return {};
     hurried_.push_back(problem);
     TRY_VOID(solve(entries_[i], incumbent(), Depth::kQuick));
     return {};
@@ -170,11 +170,12 @@ class BestFirst {
     if (!entry.family || entry.priced) return false;
     entry.priced = true;
     const std::int64_t before = entry.bound_ps;
-    entry.bound_ps = std::max(before, solvers_.stages().layers_bound(entry.problem));
+    entry.bound_ps = std::max(before, stages_.layers_bound(entry.problem));
     return entry.bound_ps > before;
   }
+  /// True: the bound grew, or the effort ended.
   bool sharpen(Entry& entry, std::int64_t cutoff) {
-    if (price(entry)) return true;
+    if (price(entry) || !stages_.price_layers(entry.problem)) return true;
     if (entry.sharp_below_ps >= cutoff) return false;
     Solver& solver = solver_of(entry);
     const Solver::Bound sharp = entry.family ? solver.family_bound(entry.problem, cutoff)
@@ -192,7 +193,7 @@ class BestFirst {
   template <class Use>
   void for_problems(PlanProblem family, const Use& use) {
     for (const plan::LayerStrategy& vocabulary :
-         solvers_.stages().vocabulary_of(family.devices, family.micro_batches).leaves) {
+         stages_.vocabulary_of(family.devices, family.micro_batches).leaves) {
       family.vocabulary = vocabulary;
       use(family);
     }
@@ -203,7 +204,7 @@ class BestFirst {
     const Entry family = entries_[i];
     const bool waits = solver_of(family).needs_incumbent(family.problem);
     for_problems(family.problem, [&](const PlanProblem& p) {
-      const std::int64_t quick = waits ? family.bound_ps : solvers_.stages().quick_bound(p);
+      const std::int64_t quick = waits || gives_up() ? family.bound_ps : stages_.quick_bound(p);
       add({.problem = p, .bound_ps = std::max(quick, family.bound_ps), .quick_bound_ps = quick},
           queue);
     });
@@ -240,6 +241,7 @@ class BestFirst {
   /// Problems that were left open had to beat a worse plan than is known now: their multipliers, or
   /// the same program with today's cutoff, may close them.
   base::Result<void> settle_undecided() {
+    phase_ = Phase::kSearches;
     for (const std::size_t i : undecided_) {
       Entry& entry = entries_[i];
       // Where others are open below it, its bound does not matter any more.
@@ -277,7 +279,7 @@ class BestFirst {
     if (depth == Depth::kExact && answer.form_ps < finalist.closed_form_ps)
       open_bound_ps_ = std::min(open_bound_ps_, answer.form_ps);
     if (finalist.closed_form_ps >= cutoff) return false;
-    keep(entry.problem, std::move(finalist));
+    groups_.keep(entry.problem, std::move(finalist));
     return true;
   }
   void spend(const Effort& effort) {
@@ -290,6 +292,18 @@ class BestFirst {
   bool exhausted() {
     return (effort_.limit != 0 && effort_.states >= effort_.limit) || spent() >= options_.ticks;
   }
+  /// Whether prices are asked for no more.
+  bool gives_up() {
+    switch (phase_) {
+      case Phase::kSearches: return exhausted();
+      case Phase::kHurries: return is_late();
+      case Phase::kProves: return proof_spent() >= kProofTicks;
+    }
+    return true;
+  }
+  [[nodiscard]] std::uint64_t proof_spent() const {
+    return proof_ticks_ + priced_ticks() - proof_before_;
+  }
   [[nodiscard]] std::uint64_t spent() const {
     return effort_.ticks + priced_ticks() - priced_before_;
   }
@@ -301,23 +315,7 @@ class BestFirst {
     return finalist_of(costs_, std::move(plan));
   }
 
-  // ---- the best of every group ----
-  struct BestOfGroup {
-    Group group;
-    Finalist best;
-  };
-  BestOfGroup* find(const Group& group) {
-    const auto found = std::ranges::find(groups_, group, &BestOfGroup::group);
-    return found == groups_.end() ? nullptr : &*found;
-  }
-  void keep(const PlanProblem& problem, Finalist finalist) {
-    if (BestOfGroup* known = find(group_of(problem)))
-      known->best = std::move(finalist);
-    else
-      groups_.push_back({group_of(problem), std::move(finalist)});
-    std::ranges::stable_sort(groups_, {},
-                             [](const BestOfGroup& g) { return g.best.closed_form_ps; });
-  }
+  // ---- runners-up ----
   /// What a runner-up must beat: the last of the top groups. Nobody wants a plan of twice the time,
   /// and exact ones cost more.
   [[nodiscard]] std::int64_t runner_up_cutoff() const {
@@ -325,7 +323,7 @@ class BestFirst {
     const std::int64_t most = options_.runners_up == RunnersUp::kCheapest
                                   ? incumbent() + incumbent() / 4
                                   : 2 * incumbent();
-    return groups_.size() < top ? most : std::min(most, groups_[top - 1].best.closed_form_ps);
+    return groups_.size() < top ? most : std::min(most, groups_.closed_form_ps(top - 1));
   }
 
   /// No proof: groups in the order of their bounds, by their most promising vocabularies.
@@ -355,9 +353,9 @@ class BestFirst {
   base::Result<bool> try_quickly(std::size_t i, std::map<Group, int>& tried, int& tries,
                                  Queue& queue) {
     constexpr int kVocabularies = 2;
-    const Group group = group_of(entries_[i].problem);
+    const Group group = BestOfGroups::group_of(entries_[i].problem);
     const std::int64_t cutoff = runner_up_cutoff();
-    const bool open = find(group) == nullptr &&
+    const bool open = groups_.find(group) == nullptr &&
                       (entries_[i].answered || tried[group] < kVocabularies) && tries > 0 &&
                       request_.top > 1 && !exhausted();
     if (!open || entries_[i].bound_ps >= cutoff) return true;
@@ -373,10 +371,10 @@ class BestFirst {
   /// The cheapest of the group, within some effort: problems solved below what the group has.
   base::Result<bool> solve_group(std::size_t i, std::map<Group, int>& tried, Queue& queue) {
     constexpr int kVocabularies = 3;
-    const Group group = group_of(entries_[i].problem);
+    const Group group = BestOfGroups::group_of(entries_[i].problem);
     std::int64_t cutoff = runner_up_cutoff();
-    if (const BestOfGroup* known = find(group))
-      cutoff = std::min(cutoff, known->best.closed_form_ps);
+    if (const Finalist* known = groups_.find(group))
+      cutoff = std::min(cutoff, known->closed_form_ps);
     if (entries_[i].bound_ps >= cutoff || exhausted()) return true;
     if (advance(i, cutoff, queue)) return false;
     if (++tried[group] <= kVocabularies) TRY_VOID(solve(entries_[i], cutoff, Depth::kExact));
@@ -394,10 +392,7 @@ class BestFirst {
     for (const PlanProblem& problem : infeasible_)
       prune(to_string(problem), solvers_.of(problem).shortage(problem));
     if (unproved_) prune("interleaved", "looked for as far as the effort went, nothing proved");
-    for (const BestOfGroup& group : groups_) {
-      if (result_.finalists.size() < as_index(request_.top))
-        result_.finalists.push_back(group.best);
-    }
+    result_.finalists = groups_.top(as_index(request_.top));
     return {};
   }
   /// The certificate's multipliers, of 1F1B and GPipe on all devices. By quick bounds, which round
@@ -406,8 +401,8 @@ class BestFirst {
     const std::int64_t best = incumbent();
     std::int64_t& least = result_.multiplier_bound_ps;
     least = best;
-    const std::uint64_t before = priced_ticks();
-    const auto spent = [&] { return proof_ticks_ + priced_ticks() - before; };
+    phase_ = Phase::kProves;
+    proof_before_ = priced_ticks();
     Queue queue, unused;
     for (std::size_t i = 0; i < entries_.size(); ++i) {
       const PlanProblem p = entries_[i].problem;
@@ -418,7 +413,7 @@ class BestFirst {
       }
       const auto may_beat = [&] { return entries_[i].bound_ps - p.micro_batches < best; };
       if (entries_[i].settled || !may_beat()) continue;
-      if (spent() >= kProofTicks / 2)
+      if (proof_spent() >= kProofTicks / 2)
         least = std::min(least, entries_[i].bound_ps - p.micro_batches);
       else if (!price(entries_[i]) || may_beat())
         expand(i, unused);
@@ -426,7 +421,7 @@ class BestFirst {
     std::map<std::size_t, ProblemMultipliers> found;
     for (const auto& [bound, i] : queue) {
       if (bound >= least) break;
-      if (spent() >= kProofTicks) {
+      if (gives_up() || !stages_.price_layers(entries_[i].problem)) {
         least = std::min(least, bound);
         break;
       }
@@ -454,13 +449,14 @@ class BestFirst {
   base::Result<void> smallest() {
     std::vector<PlanProblem> problems = infeasible_;
     problems.insert(problems.end(), hurried_.begin(), hurried_.end());
+    std::erase_if(problems, [&](const PlanProblem& p) { return !stages_.price_layers(p); });
     TRY(LeastMemory least, least_memory(solvers_, std::move(problems),
                                         request_.space.one_f_one_b || request_.space.gpipe,
                                         [&](plan::Plan plan) { return price(std::move(plan)); }));
     if (least.excess_bytes >= kForbidden) {
       result_.least_peak_bytes = kForbidden;
     } else if (least.excess_bytes <= 0) {
-      keep(least.problem, std::move(least.finalist));
+      groups_.keep(least.problem, std::move(least.finalist));
     } else {
       result_.least_peak_bytes = stages_.memory().least() + least.excess_bytes;
       result_.smallest = std::move(least.finalist);
@@ -475,13 +471,14 @@ class BestFirst {
   Solvers solvers_;
   Families families_;
   Effort effort_;
-  std::uint64_t proof_ticks_ = 0;
+  enum class Phase : std::uint8_t { kSearches, kHurries, kProves } phase_ = Phase::kSearches;
+  std::uint64_t proof_ticks_ = 0, proof_before_ = 0;
   std::vector<PlanProblem> hurried_;  // that were asked for any plan, out of effort
   std::map<Group, int> hurried_of_;
   std::uint64_t priced_before_ = priced_ticks();
   std::vector<Entry> entries_;
   std::uint64_t done_ = 0;
-  std::vector<BestOfGroup> groups_;  // cheapest first
+  BestOfGroups groups_;
   std::vector<PlanProblem> infeasible_;
   std::int64_t open_bound_ps_ = kForbidden;
   std::vector<std::size_t> undecided_;  // entries whose program stopped at its effort

@@ -134,19 +134,25 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
   return {};
 }
 
-/// Zero bubbles, of which the programs know nothing (a V) or nothing of several kinds of block, and
-/// no other schedule: their uniform plans, by expected time. Nothing is proved of them.
+/// Where the effort ended without a plan, and of zero bubbles of which the programs know nothing (a
+/// V) or nothing of several kinds of block: uniform plans, by expected time. Nothing is proved of
+/// the latter.
 void take_uniform_plans(StageModel& stages, const PlanRequest& request, LoopResult& loops) {
   const Space& s = request.space;
-  if (s.gpipe || s.one_f_one_b || s.interleaved || !loops.finalists.empty()) return;
+  const bool known = s.gpipe || s.one_f_one_b || s.interleaved;
+  if ((known && !loops.exhausted) || !loops.finalists.empty() || request.known.some()) return;
   const Contest contest(stages.costs().cost(), request.known);
   loops.finalists = uniform_plans(stages, request, contest);
   std::ranges::stable_sort(loops.finalists, {}, &Finalist::expected_ps);
   if (loops.finalists.size() > as_index(request.top)) loops.finalists.resize(as_index(request.top));
   if (!loops.finalists.empty()) {
-    loops.bound_ps = loops.multiplier_bound_ps = 0;
+    if (known) std::ranges::stable_sort(loops.finalists, {}, &Finalist::closed_form_ps);
+    const std::int64_t most = known ? loops.finalists.front().closed_form_ps : 0;
+    loops.bound_ps = std::min(loops.bound_ps, most);
+    loops.multiplier_bound_ps = std::min(loops.multiplier_bound_ps, most);
     return;
   }
+  if (known) return;
   const bool pairs = stages.costs().cost().model().encoder_decoder();
   for (const auto& [allowed, schedule] : {std::pair(s.zero_bubble_v, plan::Schedule::kZeroBubbleV),
                                           {s.dual_pipe_v, plan::Schedule::kDualPipeV}}) {

@@ -29,15 +29,18 @@ class Grid {
     if (mixture != kinds.end()) richest_ = as_int(mixture - kinds.begin());
   }
 
+  ~Grid() { stages_.set_limit({}); }
+  Grid(const Grid&) = delete;
+  Grid& operator=(const Grid&) = delete;
+
   std::vector<Finalist> run() {
-    constexpr std::uint64_t kMostPriced = 12'000'000;  // routes and operations
-    const std::uint64_t before = costs_.routes() + costs_.priced();
+    stages_.set_limit([this] { return gives_up(); });
     const auto world = as_int(cost_.topology().device_count());
     for (int p = 1; p <= std::min<std::int64_t>(world, layers()); ++p) {
       if (world % p != 0 || refuse_stages(cost_.model(), space_, p).refused()) continue;
       for (std::int64_t m = 1; m <= request_.global_batch; ++m) {
         if (request_.global_batch % m != 0 || space_.fix_micro_batches.value_or(m) != m) continue;
-        if (costs_.routes() + costs_.priced() - before > kMostPriced) return std::move(found_);
+        if (gives_up()) return std::move(found_);
         problem(p, world / p, m);
       }
     }
@@ -45,6 +48,9 @@ class Grid {
   }
 
  private:
+  static constexpr std::uint64_t kMostPriced = 12'000'000;  // routes and operations
+  [[nodiscard]] std::uint64_t priced() const { return costs_.routes() + costs_.priced(); }
+  [[nodiscard]] bool gives_up() const { return priced() - priced_before_ > kMostPriced; }
   [[nodiscard]] std::int64_t layers() const { return cost_.model().layers; }
   [[nodiscard]] bool one_kind() const { return cost_.model().kinds() == 1; }
 
@@ -143,6 +149,7 @@ class Grid {
       // Where several micro-batches are reduced once a step, zero 1 is the same Program.
       if (s.zero == 2 && m > 1 && s.grad_reduce == plan::GradReduce::kStep && space_.zero1)
         continue;
+      if (gives_up()) return;
       divides_ = false;
       std::array<std::optional<Layers>, 3> known;  // whole, split, of a V
       for (const Order& order : orders_here) {
@@ -345,6 +352,7 @@ class Grid {
   const Contest& known_;
   // of the kinds of blocks; a strategy of all is one of its, but for the experts of others
   int richest_ = 0;
+  std::uint64_t priced_before_ = priced();
   plan::LayerContext context_;
   std::vector<int> places_;            // first ranks of stages that layers may be priced on
   bool divides_ = false;               // a plan of the strategy at hand is one

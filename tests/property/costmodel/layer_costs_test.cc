@@ -4,6 +4,8 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include <numeric>
+
 #include "costmodel/closed_form/layer_costs.h"
 #include "costmodel/closed_form/rank_windows.h"
 #include "tests/property/costmodel/fresh_layer_cost.h"
@@ -134,6 +136,27 @@ RC_GTEST_PROP(PathSummaries, PriceLinksOfOtherRatesAsTheirMachineWould, ()) {
   if (hosts == 1) return;
   RC_ASSERT(here.exchange_ps(8, bytes, here.paths().summary(0, 8, 8)) ==
             there.exchange_ps(8, bytes, there.paths().summary(0, 8, 8)));
+}
+
+// Hosts that groups do not tile: one period of both speaks for a stage of several.
+RC_GTEST_PROP(PathSummaries, OnePeriodUnderASwitchSpeaksForAllGroups, ()) {
+  const int host = *rc::gen::element(3, 5, 6, 7, 12), stride = *rc::gen::element(1, 2),
+            size = *rc::gen::element(2, 4, 8), span = size * stride, period = std::lcm(span, host);
+  const int fewest = (period + 2 * host + span - 1) / span,  // groups' spans of a stage
+      stage = span * *rc::gen::inRange(fewest, 2 * fewest + 1);
+  const int first = stage * *rc::gen::inRange(0, 3), hosts = (first + stage + host - 1) / host;
+  const topologies::Topology topology =
+      machines::cluster(host, hosts, 100'000'000'000, *rc::gen::element(1, host));
+  const CollectivePrices prices(topology, {}, {}, {}, {},
+                                *rc::gen::arbitrary<bool>() ? tunings::library() : nullptr);
+  const plan::Group group{"g", size, stride};
+  RC_ASSERT(period_of(topology, group, first, stage) == period);
+  const std::int64_t bytes = *rc::gen::inRange<std::int64_t>(0, 1 << 28);
+  for (const auto op : {plan::Collective::kAllReduce, plan::Collective::kAllGather,
+                        plan::Collective::kAllToAll, plan::Collective::kBroadcast}) {
+    RC_ASSERT(tests::closed_ps(prices, op, group, bytes, first, stage) ==
+              tests::closed_ps(prices, op, group, bytes, 0, period));
+  }
 }
 
 RC_GTEST_PROP(RankWindows, WindowsFoundAlikeCostTheSame, ()) {

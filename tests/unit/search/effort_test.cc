@@ -45,6 +45,23 @@ TEST(Effort, OutOfItAPlanIsFoundAllTheSame) {
   EXPECT_LE(few.loop.multiplier_bound_ps, few.loop.finalists.front().closed_form_ps);
 }
 
+TEST(Effort, OutOfItLayersAreBoundByWhatTheyCompute) {
+  const costmodel::CostModel cost = tiny_cost(4, 8);
+  const Space space;
+  costmodel::LayerCosts costs(cost);
+  const PlanProblem one{2, 4, 0, 4, plan::Schedule::k1F1B, {}}, other{4, 2, 0, 4, one.schedule, {}};
+  StageModel stages(costs, space, 64, costmodel::MemoryLimit(cost, 1 << 30));
+  int prices = 5;
+  stages.set_limit([&] { return prices-- <= 0; });
+  EXPECT_FALSE(stages.price_layers(one));
+  EXPECT_EQ(stages.layers_bound(other), stages.layers_bound(other, true));
+  stages.set_limit({});
+  EXPECT_TRUE(stages.price_layers(one));
+  EXPECT_GT(stages.layers_bound(one), stages.layers_bound(one, true));
+  stages.set_limit([] { return true; });
+  EXPECT_TRUE(stages.price_layers(one));  // done before
+}
+
 TEST(Effort, OutOfItTheMultipliersThatMatterAreStated) {
   const Searched all = searched(30'000'000, kSearchTicks), few = searched(30'000'000, 1);
   ASSERT_FALSE(few.loop.multipliers.empty());

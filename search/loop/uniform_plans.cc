@@ -48,9 +48,12 @@ class Grid {
   }
 
  private:
-  static constexpr std::uint64_t kMostPriced = 12'000'000;  // routes and operations
+  static constexpr std::uint64_t kMostPriced = 12'000'000,  // routes and operations
+      kMostPlans = 30'000;
   [[nodiscard]] std::uint64_t priced() const { return costs_.routes() + costs_.priced(); }
-  [[nodiscard]] bool gives_up() const { return priced() - priced_before_ > kMostPriced; }
+  [[nodiscard]] bool gives_up() const {
+    return priced() - priced_before_ > kMostPriced || plans_ > kMostPlans;
+  }
   [[nodiscard]] std::int64_t layers() const { return cost_.model().layers; }
   [[nodiscard]] bool one_kind() const { return cost_.model().kinds() == 1; }
 
@@ -331,14 +334,20 @@ class Grid {
     const auto valid = [&] { return one_kind() || plan::validate(plan, cost_.model()).empty(); };
     divides_ = divides_ || valid();
     if (!divides_) return;
-    const costmodel::StepForms forms = costmodel::step_forms(costs_, plan);
-    if (!may_win(forms.pass_by_pass_ps)) return;
+    ++plans_;
     std::vector<std::int64_t> peaks;
-    for (int r = 0; r < plan.pipeline_degree(); ++r) {
-      peaks.push_back(costmodel::stage_peak_bytes(costs_, plan, r));
-      if (peaks.back() > stages_.memory_bytes(problem, r)) return;
-    }
-    if (!valid()) return;
+    const auto fits = [&] {
+      for (int r = 0; r < plan.pipeline_degree(); ++r) {
+        peaks.push_back(costmodel::stage_peak_bytes(costs_, plan, r));
+        if (peaks.back() > stages_.memory_bytes(problem, r)) return false;
+      }
+      return true;
+    };
+    // Until some plan fits, none does for its time.
+    const bool none_fits = found_.empty();
+    if (none_fits && !fits()) return;
+    const costmodel::StepForms forms = costmodel::step_forms(costs_, plan);
+    if (!may_win(forms.pass_by_pass_ps) || (!none_fits && !fits()) || !valid()) return;
     best_ps_ = std::min(best_ps_, forms.pass_by_pass_ps);
     found_.push_back({std::move(plan), forms.closed_form_ps, forms.pass_by_pass_ps,
                       std::move(peaks), forms.energy_ps});
@@ -352,7 +361,7 @@ class Grid {
   const Contest& known_;
   // of the kinds of blocks; a strategy of all is one of its, but for the experts of others
   int richest_ = 0;
-  std::uint64_t priced_before_ = priced();
+  std::uint64_t priced_before_ = priced(), plans_ = 0;
   plan::LayerContext context_;
   std::vector<int> places_;            // first ranks of stages that layers may be priced on
   bool divides_ = false;               // a plan of the strategy at hand is one

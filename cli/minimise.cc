@@ -57,13 +57,16 @@ std::vector<int> fewer_than(int hosts) {
   return all;
 }
 
+/// How far a plan's closed form, and its energy where no timeline says it, may be above what
+/// simulation says.
+constexpr double kFormError = 0.01, kEnergyError = 0.005;
 /// What a plan must beat. Closed forms are not the last word: a little above it a plan may still be
 /// cheaper in simulation.
 search::KnownPlan below(double ps) {
   search::KnownPlan known;
   if (ps >= real(known.step_ps)) return known;
   known.step_ps = static_cast<std::int64_t>(ps) + 1;
-  known.closed_form_ps = known.step_ps + known.step_ps / 100;
+  known.closed_form_ps = static_cast<std::int64_t>(real(known.step_ps) * (1 + kFormError));
   known.only_better = true;
   return known;
 }
@@ -82,13 +85,12 @@ class Least {
     TRY(const Scale whole, scale_of(options_, question_));
     least_ = value(best_.answer, whole);
     note_bound(best_.answer, whole);
-    const search::PlanRequest request = question_.request;
-    for (const int hosts : fewer_than(all)) {
-      TRY(PlanQuestion there, question_of(options_, hosts));
-      there.request = request;
-      there.request.hosts = hosts;
-      if (possible(there)) TRY_VOID(try_hosts(std::move(there)));
-    }
+    request_ = question_.request;
+    request_.relax = false;
+    request_.max_states = std::min(request_.max_states, kMostStates);
+    TRY(const std::vector<Point> points, by_closed_form(fewer_than(all)));
+    for (const Point& p : points)
+      if (p.least <= least_ * (1 + kFormError)) TRY_VOID(try_hosts(p.hosts));
     best_.met = least_ < kNever;
     best_.undecided =
         as_int(std::ranges::count_if(bounds_, [&](double bound) { return bound < least_; }));
@@ -114,14 +116,55 @@ class Least {
                                 space.fix_cp.value_or(1) * space.fix_dp.value_or(1);
     return needed <= question.scene.cost.topology().device_count();
   }
-  Result<void> try_hosts(PlanQuestion there) {
-    TRY(const Scale scale, scale_of(options_, there));
+  Result<PlanQuestion> question_on(int hosts) const {
+    TRY(PlanQuestion there, question_of(options_, hosts));
+    there.request = request_;
+    there.request.hosts = hosts;
+    return there;
+  }
+  /// A number of hosts, with what it takes at least as far as is known.
+  struct Point {
+    int hosts = 1;
+    double least = 0;
+  };
+  /// Those whose plans may take least, of energy that of the least closed form first: few of its
+  /// timelines are simulated, which takes longer than a search.
+  Result<std::vector<Point>> by_closed_form(const std::vector<int>& all) {
+    std::vector<Point> points;
+    double least = least_;
+    for (const int hosts : all) {
+      TRY(PlanQuestion there, question_on(hosts));
+      if (!possible(there)) continue;
+      points.push_back({hosts, 0});
+      if (what_ != Minimise::kEnergy || there.target || there.scene.cost.mixed()) continue;
+      TRY(const Scale scale, scale_of(options_, there));
+      there.request.known = known_of(least, scale);
+      there.request.multipliers = there.request.simulates = false;
+      TRY(const search::PlanAnswer answer, answer_to(there));
+      if (answer.runners_up.empty()) {
+        note_bound(answer, scale);
+        points.pop_back();
+        continue;
+      }
+      const search::RunnerUp& best = answer.runners_up.front();
+      points.back().least = scale.per_ps * real(best.closed_form_ps);
+      const double time_ps = real(best.closed_form_ps - best.energy_ps);
+      if (time_ps * (1 + kFormError) < scale.latest_ps)
+        least = std::min(least, points.back().least * (1 + kFormError));
+    }
+    std::ranges::stable_sort(points, {}, &Point::least);
+    return points;
+  }
+  [[nodiscard]] search::KnownPlan known_of(double least, const Scale& scale) const {
+    const double cutoff = least / scale.per_ps;
     // Of energy the cost is more than the time, so a deadline cuts off no plan by its cost.
-    const double cutoff = least_ / scale.per_ps;
-    there.request.known =
-        below(what_ == Minimise::kMoney ? std::min(cutoff, scale.latest_ps) : cutoff);
-    there.request.relax = false;
-    there.request.max_states = std::min(there.request.max_states, kMostStates);
+    return below(what_ == Minimise::kMoney ? std::min(cutoff, scale.latest_ps)
+                                           : cutoff * (1 + kEnergyError));
+  }
+  Result<void> try_hosts(int hosts) {
+    TRY(PlanQuestion there, question_on(hosts));
+    TRY(const Scale scale, scale_of(options_, there));
+    there.request.known = known_of(least_, scale);
     TRY(search::PlanAnswer answer, answer_to(there));
     const double here = value(answer, scale);
     note_bound(answer, scale);
@@ -136,6 +179,7 @@ class Least {
   const base::Options& options_;
   Minimise what_;
   PlanQuestion& question_;
+  search::PlanRequest request_;  // of other numbers of hosts
   LeastAnswer best_;
   double least_ = kNever;
   std::vector<double> bounds_;  // of searches that ended at their limits

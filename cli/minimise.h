@@ -11,7 +11,8 @@
 /// of a step, or of the run that --tokens asks for; a run that misses its deadline or its budget
 /// does not count. Money grows with T alone, so the fastest plan on h hosts is the cheapest there;
 /// energy has a search of its own. So the answer is the least of all numbers of hosts. What one has
-/// cuts off the others (PlanRequest::known): most end with their first bounds.
+/// cuts off the others (PlanRequest::known): most end with their first bounds. Of energy all are
+/// searched before the best of them are simulated, that of the least closed form first.
 #include "base/options.h"
 #include "base/result.h"
 #include "cli/plan_question.h"

@@ -119,9 +119,9 @@ base::Result<std::int64_t> extrapolated_step_ps(const plan::Program& program,
 
 base::Result<SimReport> extrapolated_report(const plan::Program& few, const plan::Program& more,
                                             const costmodel::CostModel& cost,
-                                            std::int64_t micro_batches) {
-  TRY(SimReport of_few, simulate(few, cost));
-  TRY(SimReport of_more, simulate(more, cost));
+                                            std::int64_t micro_batches, bool energy) {
+  TRY(SimReport of_few, simulate(few, cost, {.energy = energy}));
+  TRY(SimReport of_more, simulate(more, cost, {.energy = energy}));
   return extrapolated({few.micro_batches, std::move(of_few)},
                       {more.micro_batches, std::move(of_more)}, micro_batches);
 }

@@ -36,6 +36,6 @@ base::Result<std::int64_t> extrapolated_step_ps(const plan::Program& program,
 /// Errors: as simulate().
 base::Result<SimReport> extrapolated_report(const plan::Program& few, const plan::Program& more,
                                             const costmodel::CostModel& cost,
-                                            std::int64_t micro_batches);
+                                            std::int64_t micro_batches, bool energy = false);
 
 }  // namespace orrery::sim

@@ -36,34 +36,36 @@ plan::Plan few_micro_batches(plan::Plan plan, std::int64_t a_rank = 2) {
 
 /// Micro-batches a pipeline rank of the two shorter steps that stand for a long one.
 constexpr std::int64_t kFew = 8, kMore = 16, kLong = 48;
+/// Of operations: some 2 s of simulation, more than anyone waits for; and what takes long where
+/// several plans are to be compared.
+constexpr std::int64_t kMostOperations = 6'000'000, kMostCompared = 300'000;
 /// Whether two shorter steps say what it takes: memory does not grow with its micro-batches, and
-/// all of it has more operations than anyone waits for.
-bool is_long(const plan::Plan& plan, const plan::Program& program) {
-  constexpr std::int64_t kMost = 6'000'000;  // some 2 s
-  return operations_of(program) > kMost && plan.schedule != plan::Schedule::kGPipe &&
+/// all of it has more than `most` operations.
+bool is_long(const plan::Plan& plan, const plan::Program& program,
+             std::int64_t most = kMostOperations) {
+  return operations_of(program) > most && plan.schedule != plan::Schedule::kGPipe &&
          plan.micro_batches >= kLong * plan.pipeline_degree();
 }
 
 /// Of a long step what two shorter ones say.
 base::Result<sim::SimReport> report_of(const costmodel::CostModel& cost, const plan::Plan& plan,
-                                       const plan::Program& program, bool energy = false) {
-  if (!is_long(plan, program)) return sim::simulate(program, cost, {.energy = energy});
+                                       const plan::Program& program, bool energy = false,
+                                       std::int64_t most = kMostOperations) {
+  if (!is_long(plan, program, most)) return sim::simulate(program, cost, {.energy = energy});
   TRY(const plan::Program few, plan::lower(few_micro_batches(plan, kFew), cost.model()));
   TRY(const plan::Program more, plan::lower(few_micro_batches(plan, kMore), cost.model()));
-  return sim::extrapolated_report(few, more, cost, plan.micro_batches);
+  return sim::extrapolated_report(few, more, cost, plan.micro_batches, energy);
 }
 
 base::Result<sim::SimReport> simulate_plan(const costmodel::CostModel& cost, const plan::Plan& plan,
-                                           bool energy) {
+                                           bool energy, std::int64_t most = kMostOperations) {
   TRY(const plan::Program program, plan::lower(plan, cost.model()));
-  return report_of(cost, plan, program, energy);
+  return report_of(cost, plan, program, energy, most);
 }
 
-/// What is drawn above waiting over a simulated timeline, as time; of a step without one what the
-/// closed form says.
-std::int64_t drawn_ps(const costmodel::CostModel& cost, const sim::SimReport& report,
-                      const Finalist& finalist) {
-  if (!report.energy) return finalist.energy_ps;
+/// What is drawn above waiting over a simulated timeline, as time; 0 where time is minimised.
+std::int64_t drawn_ps(const costmodel::CostModel& cost, const sim::SimReport& report) {
+  if (!report.energy) return 0;
   const auto power = costmodel::MachinePower::of(cost.topology());
   const double waiting_watts = power->waiting(cost.topology()).raw();
   return std::llround(report.energy->total() / waiting_watts * 1e12) - report.step_time_ps;
@@ -128,8 +130,9 @@ base::Result<Finalist> finalist_of(costmodel::LayerCosts& costs, plan::Plan plan
                   priced.energy_ps};
 }
 
-Contest::Contest(const costmodel::CostModel& cost, const KnownPlan& known)
+Contest::Contest(const costmodel::CostModel& cost, const KnownPlan& known, bool reports)
     : cost_(cost),
+      reports_(reports),
       known_ps_(known.step_ps),
       only_better_(known.only_better),
       error_ppm_(first_error_ppm(cost)) {}
@@ -186,7 +189,7 @@ base::Result<void> Contest::simulate(const Finalist& finalist, bool in_full) {
   const bool shorter = is_long(finalist.plan, program);
   const std::int64_t run = (kFew + kMore) * finalist.plan.pipeline_degree();  // micro-batches
   ticks_ += shorter ? ticks_of(program) / finalist.plan.micro_batches * run : ticks_of(program);
-  if (in_full || shorter) {
+  if ((in_full && reports_) || shorter) {
     TRY(sim::SimReport report, report_of(cost_, finalist.plan, program));
     const std::int64_t cost_ps = report.step_time_ps + finalist.energy_ps;
     learn(finalist, cost_ps, false);
@@ -271,11 +274,15 @@ base::Result<LeastDrawing> least_drawing(const costmodel::CostModel& cost, const
   LeastDrawing best;
   std::int64_t best_ps = std::numeric_limits<std::int64_t>::max();
   for (Finalist& f : near) {
-    TRY(sim::SimReport report, simulate_plan(cost, f.plan, true));
-    const std::int64_t ps = report.step_time_ps + drawn_ps(cost, report, f);
+    TRY(sim::SimReport report, simulate_plan(cost, f.plan, true, kMostCompared));
+    const std::int64_t ps = report.step_time_ps + drawn_ps(cost, report);
     if (ps >= best_ps) continue;
     best_ps = ps;
     best = {std::move(f), std::move(report)};
+  }
+  if (best.report.simulated_micro_batches > 0) {
+    TRY(sim::SimReport whole, simulate_plan(cost, best.finalist.plan, true));
+    best.report = std::move(whole);
   }
   return best;
 }
@@ -300,7 +307,7 @@ base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,
   Evaluated all;
   for (std::size_t i = 0; i < finalists.size(); ++i) {
     TRY(sim::SimReport report, std::move(*reports[i]));
-    const std::int64_t drawn = drawn_ps(cost, report, finalists[i]);
+    const std::int64_t drawn = drawn_ps(cost, report);
     all.candidates.push_back(
         {finalists[i].plan, finalists[i].closed_form_ps, std::move(report), drawn});
   }

@@ -61,8 +61,8 @@ base::Result<Finalist> finalist_of(costmodel::LayerCosts& costs, plan::Plan plan
 /// What is known of the plans of one search, by simulating the time of some.
 class Contest {
  public:
-  /// Plans slower than the known one need not win.
-  Contest(const costmodel::CostModel& cost, const KnownPlan& known);
+  /// Plans slower than the known one need not win. Without `reports` nobody asks for report().
+  Contest(const costmodel::CostModel& cost, const KnownPlan& known, bool reports = true);
 
   /// Simulates few micro-batches of the plan, or all where they do not say how long it takes.
   base::Result<void> look(const Finalist& finalist, bool in_full);
@@ -121,6 +121,7 @@ class Contest {
   }
 
   const costmodel::CostModel& cost_;
+  bool reports_;
   std::vector<Seen> seen_;
   std::vector<Excess> excess_;
   std::vector<Look> looks_;  // not simulated yet
@@ -146,7 +147,8 @@ struct LeastDrawing {
 };
 /// Where energy is minimised: of the fastest and up to five others within kEnergyErrorPpm of its
 /// cost (the form was off by 0.45 % at most, tests/differential/sim/energy_test.cc) the one that
-/// draws least over its simulated timeline, with its report. Errors: those of simulate().
+/// draws least over its simulated timeline, with its report; long timelines are compared by what
+/// two shorter ones say of them. Errors: those of simulate().
 base::Result<LeastDrawing> least_drawing(const costmodel::CostModel& cost, const Contest& contest,
                                          const std::vector<Finalist>& finalists);
 

@@ -98,7 +98,8 @@ std::vector<Finalist> best_of_shapes(const Finalist& fastest, std::vector<Finali
 base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
                                  const std::vector<Finalist>& finalists, PlanAnswer& answer) {
   const costmodel::CostModel& cost = stages.costs().cost();
-  Contest contest(cost, request.known);
+  const bool energy = request.objective == costmodel::Objective::kEnergy;
+  Contest contest(cost, request.known, !energy);
   const Finalist& first = *std::ranges::min_element(finalists, {}, &Finalist::expected_ps);
   if (!request.known.only_better || contest.may_win(first)) TRY_VOID(contest.look(first, true));
   std::vector<Finalist> all = uniform_plans(stages, request, contest);
@@ -111,7 +112,6 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
   }
   TRY_VOID(contest.enter_all(all));
   if (!contest.has_fastest()) return {};
-  const bool energy = request.objective == costmodel::Objective::kEnergy;
   Finalist best = contest.fastest();
   std::optional<sim::SimReport> report = contest.report();
   if (energy) {
@@ -218,7 +218,10 @@ base::Result<PlanAnswer> find_in_order(const costmodel::CostModel& cost,
     answer.certificate.stage_peak_bytes.push_back(cost.reserved_bytes(peak));
   }
   answer.status = loops.bound_ps < best.closed_form_ps ? Status::kBudget : Status::kOptimal;
-  TRY_VOID(evaluate_best(stages, request, loops.finalists, answer));
+  if (request.simulates)
+    TRY_VOID(evaluate_best(stages, request, loops.finalists, answer));
+  else
+    answer.runners_up.push_back({best.plan, best.closed_form_ps, best.expected_ps, best.energy_ps});
   return answer;
 }
 

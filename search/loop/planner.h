@@ -47,6 +47,9 @@ struct PlanRequest {
   bool multipliers = true;  // the certificate states its multipliers
   bool orders = true;  // of a mixed cluster: every order of its devices, else as ranks count them
   KnownPlan known = {};
+  // Without, the answer has no candidate; its first runner-up is the best by closed form. Not of a
+  // mixed cluster in every order.
+  bool simulates = true;
   std::function<void(const Progress&)> on_progress;  // may be empty
 };
 

@@ -41,6 +41,26 @@ StageReport stage_of(const Line& line, const StageReport& a, const StageReport& 
   return s;
 }
 
+/// Least and most power are those of both steps, mean power that of the joules.
+StepEnergy energy_of(const Line& line, const SimReport& few, const SimReport& more,
+                     const SimReport& step) {
+  const StepEnergy &a = *few.energy, &b = *more.energy;
+  StepEnergy e = b;
+  for (std::size_t k = 0; k < e.devices.size(); ++k)
+    e.devices[k] = line.at(a.devices[k], b.devices[k]);
+  for (auto joules : {&StepEnergy::idle, &StepEnergy::hosts, &StepEnergy::fabric})
+    e.*joules = line.at(a.*joules, b.*joules);
+  e.joules_per_token = e.total() / (step.tokens_per_s * seconds(step.step_time_ps));
+  for (auto power : {&StepEnergy::device, &StepEnergy::host, &StepEnergy::cluster}) {
+    const PowerRange &x = a.*power, &y = b.*power;
+    const double joules =
+        line.at(x.mean * seconds(few.step_time_ps), y.mean * seconds(more.step_time_ps));
+    e.*power = {joules / seconds(step.step_time_ps), std::min(x.least, y.least),
+                std::max(x.most, y.most)};
+  }
+  return e;
+}
+
 }  // namespace
 
 SimReport extrapolated(const StepOf& a, const StepOf& b, std::int64_t micro_batches) {
@@ -65,6 +85,7 @@ SimReport extrapolated(const StepOf& a, const StepOf& b, std::int64_t micro_batc
     r.*share = std::max(
         0.0, line.at(few.*share * real(few.step_time_ps), more.*share * real(more.step_time_ps)) /
                  real(r.step_time_ps));
+  if (few.energy && more.energy) r.energy = energy_of(line, few, more, r);
   r.events = few.events + more.events;
   base::Fingerprint fingerprint;
   fingerprint.add(few.fingerprint).add(more.fingerprint).add(as_index(micro_batches));

@@ -82,16 +82,31 @@ TEST(ExtrapolatedStep, OfManyMicroBatchesIsAboutTheirStep) {
   }
 }
 
+void expect_near(const StepEnergy& got, const StepEnergy& whole) {
+  constexpr double kError = 5e-4;
+  const double joules = kError * whole.total();
+  for (std::size_t kind = 0; kind < got.devices.size(); ++kind)
+    EXPECT_NEAR(got.devices[kind], whole.devices[kind], joules) << "kind " << kind;
+  for (const auto part : {&StepEnergy::idle, &StepEnergy::hosts, &StepEnergy::fabric})
+    EXPECT_NEAR(got.*part, whole.*part, joules);
+  EXPECT_NEAR(got.joules_per_token, whole.joules_per_token, kError * whole.joules_per_token);
+  for (const auto power : {&StepEnergy::device, &StepEnergy::host, &StepEnergy::cluster}) {
+    EXPECT_NEAR((got.*power).mean, (whole.*power).mean, kError * (whole.*power).mean);
+    EXPECT_NEAR((got.*power).most, (whole.*power).most, 0.01 * (whole.*power).most);
+  }
+}
+
 /// A field of a stage is a share of the step to one in two thousand.
 TEST(ExtrapolatedReport, OfTwoShorterStepsIsAboutThatOfTheLongOne) {
   constexpr double kError = 5e-4;
   const costmodel::CostModel cost = cost_on(1);
   for (const plan::UniformOptions& shape : shapes()) {
     const std::int64_t p = shape.pp, m = 50 * p + p / 2 * 2;
-    const SimReport whole = simulate(program_of(cost, shape, m), cost).value();
+    const SimReport whole = simulate(program_of(cost, shape, m), cost, {.energy = true}).value();
     const SimReport got = extrapolated_report(program_of(cost, shape, 8 * p),
-                                              program_of(cost, shape, 16 * p), cost, m)
+                                              program_of(cost, shape, 16 * p), cost, m, true)
                               .value();
+    expect_near(*got.energy, *whole.energy);
     const double error = kError * real(whole.step_time_ps);
     EXPECT_EQ(got.simulated_micro_batches, 16 * p);
     EXPECT_NEAR(real(got.step_time_ps), real(whole.step_time_ps), error) << "pp" << p;

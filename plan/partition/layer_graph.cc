@@ -43,6 +43,11 @@ std::vector<Connection> connections_of(const model::ModelSpec& m, std::int64_t s
 
 }  // namespace
 
+bool has_layer_graph(const model::ModelSpec& model) {
+  return model.kinds() == 1 && model.experts == 0 && !model.cross_attention && model.window == 0 &&
+         model.plain_attention();
+}
+
 LayerGraph layer_graph(const model::ModelSpec& m, std::int64_t sequences, std::int64_t tokens,
                        int skews) {
   ORRERY_CHECK(m.kinds() == 1 && m.experts == 0 && !m.cross_attention && m.window == 0);

@@ -28,6 +28,10 @@
 
 namespace orrery::plan {
 
+/// Whether layers are such: dense ones of one kind with plain attention. Where norms stand does not
+/// matter to what is split.
+bool has_layer_graph(const model::ModelSpec& model);
+
 enum class OperatorKind : std::uint8_t {
   kStream,
   kLinear,

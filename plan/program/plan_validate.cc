@@ -2,8 +2,8 @@
 /// All faults of a plan against its model (plan.h, validate).
 
 #include <algorithm>
-#include <numeric>
 
+#include "plan/program/block_degrees.h"
 #include "plan/program/divisors.h"
 #include "plan/program/plan.h"
 #include "plan/program/validate_partition.h"
@@ -199,8 +199,6 @@ class PlanValidator {
             "{} folds experts over the tensor group", field);
     }
     must_divide(field + ".ep", s.ep, block_->experts, "experts");
-    if (block_->shared_ffn > 0)
-      must_divide(field + ".tp", s.tp, block_->shared_ffn, "ffn features of the shared expert");
     if (s.ep > 1 && (s.shard > 0 || s.strided)) {
       fault(kUnsupported,
             "experts are sharded over all replicas they have, on consecutive tensor groups: drop "
@@ -365,11 +363,8 @@ class PlanValidator {
   void check_layer(const std::string& field, const LayerStrategy& s) {
     check_strategy(field, s);
     if (s.tp < 1 || s.cp < 1 || s.dp < 1) return;
-    must_divide(field + ".tp", s.tp, block_->heads, "heads");
-    if (block_->kv_heads != block_->heads)
-      must_divide(field + ".tp", s.tp, block_->kv_heads, "kv_heads");
-    must_divide(field + ".tp", s.tp, block_->ffn,
-                block_->experts > 0 ? "ffn features of an expert" : "ffn features");
+    for (const auto& [size, of] : tensor_extents(*block_))
+      must_divide(field + ".tp", s.tp, size, of);
     if (s.ep >= 1 && (s.ep > 1 || s.folded || block_->experts > 0)) check_experts(field, s);
     if (s.cp > 1 && s.context == ContextKind::kUlysses) {
       const std::int64_t ranks = std::int64_t{s.tp} * s.cp;
@@ -400,22 +395,17 @@ class PlanValidator {
 
   /// What blocks of families with blocks of several kinds cannot do.
   void check_kind(const std::string& field, const LayerStrategy& s) {
-    const auto unsupported = [&](const char* what, const char* hint) {
+    const auto unsupported = [&](std::string_view what, const char* hint) {
       fault(kUnsupported, hint, "{}: {} in blocks of family {}", field, what,
             to_string(model_.family));
     };
-    if (s.tp > 1 && block_->qk_norm == model::QkNorm::kWhole)
-      unsupported("tp splits a norm over all heads", "use tp 1");
-    if (s.tp > 1 && block_->indexed())
-      unsupported("tp splits the heads that an indexer learns from", "use tp 1");
-    if (s.cp > 1 && block_->mixer != model::Mixer::kAttention)
-      unsupported("cp splits the tokens of latent attention or a scan", "use cp 1");
+    if (const auto whole = unsplit_by_tensor(*block_); s.tp > 1 && !whole.empty())
+      unsupported(fmt::format("tp splits {}", whole), "use tp 1");
+    if (const auto whole = unsplit_by_context(*block_); s.cp > 1 && !whole.empty())
+      unsupported(fmt::format("cp splits {}", whole), "use cp 1");
     if (s.cp > 1 && block_->mixer == model::Mixer::kAttention && s.context == ContextKind::kRing &&
         model_.unlike_flash())
       unsupported("a ring carries neither windows, caps, sinks nor slopes", "use ulysses, or cp 1");
-    if (block_->scans())
-      must_divide(field + ".tp", s.tp, std::gcd(block_->scan.groups, block_->scan.heads),
-                  "groups and heads of a scan");
     if (chooses(s) && (block_->cross_attention || block_->entry != model::BlockEntry::kNone ||
                        block_->window > 0 || !block_->plain_attention())) {
       fault(kUnsupported,

@@ -31,8 +31,7 @@ class Checker {
   }
 
   void check_model() {
-    if (model_.kinds() > 1 || model_.experts > 0 || model_.cross_attention || model_.window > 0 ||
-        !model_.plain_attention() || model_.post_norm || model_.token_share != 1)
+    if (!has_layer_graph(model_) || model_.post_norm || model_.token_share != 1)
       fault(kUnsupported,
             "partition dense decoders of one kind of layer, plain attention, norms in front",
             "{} is partitioned, and layers of model '{}' are no such ones", field_, model_.name);

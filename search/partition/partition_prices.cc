@@ -297,7 +297,7 @@ base::Result<void> check_partitionable(const costmodel::CostModel& cost, int bit
     return base::fail(base::make_error(code, "{}", text).with_hint(std::move(hint)));
   };
   const model::ModelSpec& m = cost.model();
-  if (m.kinds() > 1 || m.experts > 0 || m.cross_attention || m.window > 0 || !m.plain_attention())
+  if (!plan::has_layer_graph(m))
     return refuse(
         base::ErrorCode::kUnsupported,
         fmt::format("layers of {} are not all dense ones of one kind with plain attention", m.name),

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/program/block_degrees.h"
+
 namespace orrery::search {
 
 namespace {
@@ -36,27 +38,12 @@ Refusal refuse_degrees(const model::ModelSpec& model, const Space& space,
   if (tp > kMaxTensorDegree)
     return {Reason::kUnsupported,
             fmt::format("tp {} is beyond the planner's {}", tp, kMaxTensorDegree)};
-  if (model.heads % tp != 0)
-    return divide(fmt::format("tp {} does not divide {} heads", tp, model.heads));
-  if (model.kv_heads % tp != 0)
-    return divide(fmt::format("tp {} does not divide {} key-value heads", tp, model.kv_heads));
-  if (model.ffn % tp != 0)
-    return divide(fmt::format("tp {} does not divide an ffn of {}", tp, model.ffn));
-  if (tp > 1 && model.qk_norm == model::QkNorm::kWhole)
-    return {Reason::kUnsupported, fmt::format("tp {} would split a norm over all heads", tp)};
-  if (tp > 1 && model.indexed())
-    return {Reason::kUnsupported,
-            fmt::format("tp {} would split the heads that an indexer learns from", tp)};
-  if (model.scans() && (model.scan.heads % tp != 0 || model.scan.groups % tp != 0))
-    return divide(fmt::format("tp {} does not divide {} heads and {} groups of a scan", tp,
-                              model.scan.heads, model.scan.groups));
-  if (cp > 1 && model.mixer != model::Mixer::kAttention)
-    return {Reason::kUnsupported,
-            fmt::format("cp {} would split the tokens of latent attention or a scan", cp)};
-  if (model.shared_ffn % tp != 0) {
-    return divide(
-        fmt::format("tp {} does not divide a shared expert's ffn of {}", tp, model.shared_ffn));
-  }
+  for (const auto& [size, of] : plan::tensor_extents(model))
+    if (size % tp != 0) return divide(fmt::format("tp {} does not divide {} {}", tp, size, of));
+  if (const auto whole = plan::unsplit_by_tensor(model); tp > 1 && !whole.empty())
+    return {Reason::kUnsupported, fmt::format("tp {} would split {}", tp, whole)};
+  if (const auto whole = plan::unsplit_by_context(model); cp > 1 && !whole.empty())
+    return {Reason::kUnsupported, fmt::format("cp {} would split {}", cp, whole)};
   if (cp > 1 && !space.ring && !space.ulysses) return {Reason::kOff, "context parallelism is off"};
   if (space.fix_cp && *space.fix_cp != cp) return fixed("cp", *space.fix_cp);
   if (cp > kMaxContextDegree)

@@ -51,7 +51,8 @@ double expect_stated_bytes(const plan::Program& program,
 /// RMS norm magnifies the rounding of any summation order beyond 1e-6 for a step.)
 RunOptions training();
 /// How many of these ranks train: $ORRERY_TEST_STEPS, else 8. Gradients, moments and their
-/// correction are all in the third loss. Exactness and quantised formats have all.
+/// correction are all in the third loss. Exactness has all, and the format that remembers earlier
+/// steps.
 int steps_together();
 
 struct Curve {
@@ -82,7 +83,7 @@ std::vector<Curve> train_ranks(const PlanCase& plan_case);
 
 /// max_i |a_i - b_i| / |b_i|; infinite where there are not as many.
 double largest_relative_difference(const std::vector<double>& a, const std::vector<double>& b);
-/// Of what ranks trained, steps_together() losses, from the first of one process.
+/// Of what ranks trained, steps_together() losses or more, from the first of one process.
 double difference_of_first(const std::vector<double>& losses, std::vector<double> alone);
 
 }  // namespace orrery::executor::testing

@@ -77,7 +77,7 @@ TEST(LayerStrategies, DegreesThatDoNotDivideArePrunedWithTheirReason) {
     }
     return std::string();
   };
-  EXPECT_EQ(reason("tp16 dp1"), "tp 16 does not divide 8 key-value heads");
+  EXPECT_EQ(reason("tp16 dp1"), "tp 16 does not divide 8 kv_heads");
   EXPECT_EQ(reason("tp1 dp16"), "dp 16 does not divide a micro-batch of 8 sequences");
   for (const plan::LayerStrategy& s : tree.leaves)
     EXPECT_TRUE(s.tp * s.dp == 16 && s.tp >= 2 && s.tp <= 8) << to_string(s);

@@ -7,6 +7,7 @@
 #include "cli/inputs.h"
 #include "cli/run_options.h"
 #include "costmodel/energy/power.h"
+#include "search/loop/candidates.h"
 
 namespace orrery::cli {
 namespace {
@@ -59,7 +60,7 @@ std::vector<int> fewer_than(int hosts) {
 
 /// How far a plan's closed form, and its energy where no timeline says it, may be above what
 /// simulation says.
-constexpr double kFormError = 0.01, kEnergyError = 0.005;
+constexpr double kFormError = 0.01, kEnergyError = real(search::kEnergyErrorPpm) / 1e6;
 /// What a plan must beat. Closed forms are not the last word: a little above it a plan may still be
 /// cheaper in simulation.
 search::KnownPlan below(double ps) {
@@ -89,8 +90,12 @@ class Least {
     request_.relax = false;
     request_.max_states = std::min(request_.max_states, kMostStates);
     TRY(const std::vector<Point> points, by_closed_form(fewer_than(all)));
-    for (const Point& p : points)
-      if (p.least <= least_ * (1 + kFormError)) TRY_VOID(try_hosts(p.hosts));
+    for (const Point& p : points) {
+      if (p.least <= least_ * (1 + kFormError))
+        TRY_VOID(try_hosts(p.hosts));
+      else
+        bounds_.push_back(p.bound);
+    }
     best_.met = least_ < kNever;
     best_.undecided =
         as_int(std::ranges::count_if(bounds_, [&](double bound) { return bound < least_; }));
@@ -122,13 +127,14 @@ class Least {
     there.request.hosts = hosts;
     return there;
   }
-  /// A number of hosts, with what it takes at least as far as is known.
+  /// A number of hosts, with what it takes at least by closed form, and the bound of its search
+  /// where that ended at its limit.
   struct Point {
     int hosts = 1;
-    double least = 0;
+    double least = 0, bound = kNever;
   };
-  /// Those whose plans may take least, of energy that of the least closed form first: few of its
-  /// timelines are simulated, which takes longer than a search.
+  /// Those that have plans, of energy that of the least closed form first: few of its timelines are
+  /// simulated, which takes longer than a search.
   Result<std::vector<Point>> by_closed_form(const std::vector<int>& all) {
     std::vector<Point> points;
     double least = least_;
@@ -141,16 +147,20 @@ class Least {
       there.request.known = known_of(least, scale);
       there.request.multipliers = there.request.simulates = false;
       TRY(const search::PlanAnswer answer, answer_to(there));
+      Point& point = points.back();
+      if (answer.status == search::Status::kBudget)
+        point.bound = scale.per_ps * real(answer.certificate.bound_ps);
       if (answer.runners_up.empty()) {
-        note_bound(answer, scale);
-        points.pop_back();
+        // Nothing is below what was known by closed form; in simulation that may prove dearer.
+        point.least = scale.per_ps * real(there.request.known.closed_form_ps);
+        if (answer.status == search::Status::kInfeasible) points.pop_back();
         continue;
       }
       const search::RunnerUp& best = answer.runners_up.front();
-      points.back().least = scale.per_ps * real(best.closed_form_ps);
+      point.least = scale.per_ps * real(best.closed_form_ps);
       const double time_ps = real(best.closed_form_ps - best.energy_ps);
       if (time_ps * (1 + kFormError) < scale.latest_ps)
-        least = std::min(least, points.back().least * (1 + kFormError));
+        least = std::min(least, point.least * (1 + kFormError));
     }
     std::ranges::stable_sort(points, {}, &Point::least);
     return points;

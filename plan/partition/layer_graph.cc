@@ -50,7 +50,7 @@ bool has_layer_graph(const model::ModelSpec& model) {
 
 LayerGraph layer_graph(const model::ModelSpec& m, std::int64_t sequences, std::int64_t tokens,
                        int skews) {
-  ORRERY_CHECK(m.kinds() == 1 && m.experts == 0 && !m.cross_attention && m.window == 0);
+  ORRERY_CHECK(has_layer_graph(m), "layers of {}", m.name);
   LayerGraph g{.sequences = sequences, .tokens = tokens, .operators = {}, .connections = {}};
   const int b = halvings(sequences), s = halvings(tokens), heads = halvings(m.kv_heads);
   const auto stream = [&](std::string_view name) {

@@ -131,16 +131,15 @@ class BestFirst {
   base::Result<void> hurry(std::size_t i, Queue& queue) {
     constexpr int kVocabularies = 2;  // of a group
     phase_ = Phase::kHurries;
-    if (entries_[i].family) {
+    const PlanProblem problem = entries_[i].problem;
+    const bool priced = stages_.price_layers(problem);
+    if (entries_[i].family && priced) {
       expand(i, queue);
       return {};
     }
-    const PlanProblem problem = entries_[i].problem;
-    entries_[i].settled = true;
+    entries_[i].settled = !entries_[i].family;
     leave_open(problem, entries_[i].bound_ps);
-    if (!stages_.price_layers(problem) ||
-        ++hurried_of_[BestOfGroups::group_of(problem)] > kVocabularies)
-      return {};
+    if (!priced || ++hurried_of_[BestOfGroups::group_of(problem)] > kVocabularies) return {};
     hurried_.push_back(problem);
     TRY_VOID(solve(entries_[i], incumbent(), Depth::kQuick));
     return {};
@@ -155,7 +154,8 @@ class BestFirst {
     queue.emplace(entry.bound_ps, entries_.size());
     entries_.push_back(std::move(entry));
   }
-  /// True: the entry has a sharper bound and waits again, or made way for its problems.
+  /// True: the entry waits again, with a sharper bound or out of effort, or made way for its
+  /// problems.
   bool advance(std::size_t i, std::int64_t cutoff, Queue& queue) {
     Entry& entry = entries_[i];
     if (sharpen(entry, cutoff)) {

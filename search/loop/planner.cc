@@ -102,7 +102,7 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
   Contest contest(cost, request.known, !energy);
   const Finalist& first = *std::ranges::min_element(finalists, {}, &Finalist::expected_ps);
   if (!request.known.only_better || contest.may_win(first)) TRY_VOID(contest.look(first, true));
-  std::vector<Finalist> all = uniform_plans(stages, request, contest);
+  std::vector<Finalist> all = uniform_plans(stages, request, contest).found;
   all.insert(all.begin(), finalists.begin(), finalists.end());
   if (allows_partitions(request.space)) {
     PartitionedPlans partitioned = partitioned_plans(stages, request, contest);
@@ -140,19 +140,22 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
 void take_uniform_plans(StageModel& stages, const PlanRequest& request, LoopResult& loops) {
   const Space& s = request.space;
   const bool known = s.gpipe || s.one_f_one_b || s.interleaved;
-  if ((known && !loops.exhausted) || !loops.finalists.empty() || request.known.some()) return;
+  if (!loops.finalists.empty() || (known && (!loops.exhausted || request.known.some()))) return;
   const Contest contest(stages.costs().cost(), request.known);
-  loops.finalists = uniform_plans(stages, request, contest);
+  UniformPlans uniform = uniform_plans(stages, request, contest);
+  loops.finalists = std::move(uniform.found);
   std::ranges::stable_sort(loops.finalists, {}, &Finalist::expected_ps);
   if (loops.finalists.size() > as_index(request.top)) loops.finalists.resize(as_index(request.top));
   if (!loops.finalists.empty()) {
     if (known) std::ranges::stable_sort(loops.finalists, {}, &Finalist::closed_form_ps);
-    const std::int64_t most = known ? loops.finalists.front().closed_form_ps : 0;
+    // Not all of these are plans that a bound speaks of: none is proved best.
+    const std::int64_t most = known ? loops.finalists.front().closed_form_ps - 1 : 0;
     loops.bound_ps = std::min(loops.bound_ps, most);
     loops.multiplier_bound_ps = std::min(loops.multiplier_bound_ps, most);
     return;
   }
-  if (known) return;
+  loops.exhausted = loops.exhausted || uniform.exhausted;
+  if (loops.exhausted) return;
   const bool pairs = stages.costs().cost().model().encoder_decoder();
   for (const auto& [allowed, schedule] : {std::pair(s.zero_bubble_v, plan::Schedule::kZeroBubbleV),
                                           {s.dual_pipe_v, plan::Schedule::kDualPipeV}}) {

@@ -33,18 +33,18 @@ class Grid {
   Grid(const Grid&) = delete;
   Grid& operator=(const Grid&) = delete;
 
-  std::vector<Finalist> run() {
+  UniformPlans run() {
     stages_.set_limit([this] { return gives_up(); });
     const auto world = as_int(cost_.topology().device_count());
     for (int p = 1; p <= std::min<std::int64_t>(world, layers()); ++p) {
       if (world % p != 0 || refuse_stages(cost_.model(), space_, p).refused()) continue;
       for (std::int64_t m = 1; m <= request_.global_batch; ++m) {
         if (request_.global_batch % m != 0 || space_.fix_micro_batches.value_or(m) != m) continue;
-        if (gives_up()) return std::move(found_);
+        if (gives_up()) return {std::move(found_), true};
         problem(p, world / p, m);
       }
     }
-    return std::move(found_);
+    return {std::move(found_), gives_up()};
   }
 
  private:
@@ -371,8 +371,7 @@ class Grid {
 
 }  // namespace
 
-std::vector<Finalist> uniform_plans(StageModel& stages, const PlanRequest& request,
-                                    const Contest& known) {
+UniformPlans uniform_plans(StageModel& stages, const PlanRequest& request, const Contest& known) {
   return Grid(stages, request, known).run();
 }
 

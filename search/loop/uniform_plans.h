@@ -31,9 +31,11 @@
 
 namespace orrery::search {
 
-/// In the order of enumeration, as far as a fixed effort of pricing goes. @pre the request is one
-/// that find_plan takes; `stages` is of its space and batch.
-std::vector<Finalist> uniform_plans(StageModel& stages, const PlanRequest& request,
-                                    const Contest& known);
+struct UniformPlans {
+  std::vector<Finalist> found;  // in the order of enumeration
+  bool exhausted = false;       // a fixed effort of pricing ended before all were looked at
+};
+/// @pre the request is one that find_plan takes; `stages` is of its space and batch.
+UniformPlans uniform_plans(StageModel& stages, const PlanRequest& request, const Contest& known);
 
 }  // namespace orrery::search

@@ -89,7 +89,10 @@ class Least {
     request_ = question_.request;
     request_.relax = false;
     request_.max_states = std::min(request_.max_states, kMostStates);
-    TRY(const std::vector<Point> points, by_closed_form(fewer_than(all)));
+    std::vector<Point> points;
+    for (const int hosts : fewer_than(all)) points.push_back({hosts});
+    if (what_ == Minimise::kEnergy && !question_.target && !question_.scene.cost.mixed())
+      TRY_VOID(order_by_closed_form(points));
     for (const Point& p : points) {
       if (p.least <= least_ * (1 + kFormError))
         TRY_VOID(try_hosts(p.hosts));
@@ -133,37 +136,33 @@ class Least {
     int hosts = 1;
     double least = 0, bound = kNever;
   };
-  /// Those that have plans, of energy that of the least closed form first: few of its timelines are
-  /// simulated, which takes longer than a search.
-  Result<std::vector<Point>> by_closed_form(const std::vector<int>& all) {
-    std::vector<Point> points;
+  /// Searches all numbers of hosts, simulates none, and puts that of the least closed form first:
+  /// few timelines are simulated then, which takes longer than a search.
+  Result<void> order_by_closed_form(std::vector<Point>& points) const {
     double least = least_;
-    for (const int hosts : all) {
-      TRY(PlanQuestion there, question_on(hosts));
+    for (Point& point : points) {
+      TRY(PlanQuestion there, question_on(point.hosts));
       if (!possible(there)) continue;
-      points.push_back({hosts, 0});
-      if (what_ != Minimise::kEnergy || there.target || there.scene.cost.mixed()) continue;
       TRY(const Scale scale, scale_of(options_, there));
       there.request.known = known_of(least, scale);
       there.request.multipliers = there.request.simulates = false;
       TRY(const search::PlanAnswer answer, answer_to(there));
-      Point& point = points.back();
       if (answer.status == search::Status::kBudget)
         point.bound = scale.per_ps * real(answer.certificate.bound_ps);
       if (answer.runners_up.empty()) {
-        // Nothing is below what was known by closed form; in simulation that may prove dearer.
-        point.least = scale.per_ps * real(there.request.known.closed_form_ps);
-        if (answer.status == search::Status::kInfeasible) points.pop_back();
+        // What was known may prove dearer in simulation than by closed form.
+        const bool none = answer.status == search::Status::kInfeasible;
+        point.least = none ? kNever : scale.per_ps * real(there.request.known.closed_form_ps);
         continue;
       }
       const search::RunnerUp& best = answer.runners_up.front();
       point.least = scale.per_ps * real(best.closed_form_ps);
       const double time_ps = real(best.closed_form_ps - best.energy_ps);
-      if (time_ps * (1 + kFormError) < scale.latest_ps)
+      if (time_ps * (1 + kFormError) < scale.latest_ps)  // a late one cuts off nothing
         least = std::min(least, point.least * (1 + kFormError));
     }
     std::ranges::stable_sort(points, {}, &Point::least);
-    return points;
+    return {};
   }
   [[nodiscard]] search::KnownPlan known_of(double least, const Scale& scale) const {
     const double cutoff = least / scale.per_ps;
@@ -173,6 +172,7 @@ class Least {
   }
   Result<void> try_hosts(int hosts) {
     TRY(PlanQuestion there, question_on(hosts));
+    if (!possible(there)) return {};
     TRY(const Scale scale, scale_of(options_, there));
     there.request.known = known_of(least_, scale);
     TRY(search::PlanAnswer answer, answer_to(there));

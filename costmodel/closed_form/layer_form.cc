@@ -114,6 +114,7 @@ std::int64_t OperationPrices::collective_ps(plan::Collective op, const plan::Gro
 
 const PathSummary& OperationPrices::paths_of(Pattern pattern, const plan::Group& group,
                                              Ranks ranks) {
+  // Places of a stage that lie on hosts alike, and the ranks of each, have one entry.
   const CollectivePaths& all = cost_.communication().paths();
   if (const auto period = period_of(all.topology(), group, ranks.first, ranks.count))
     ranks = {0, *period};

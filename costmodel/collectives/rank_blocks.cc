@@ -52,7 +52,7 @@ std::optional<int> period_of(const topologies::Topology& topology, const plan::G
   if (!copies || copies->levels.size() != 1 || group.bits != 0) return std::nullopt;
   if (first_rank % span != 0 || rank_count % span != 0) return std::nullopt;
   const auto period = std::lcm<std::int64_t>(span, host);
-  if (period + 2 * host > rank_count) return std::nullopt;
+  if (period + 2 * host > rank_count) return std::nullopt;  // the hosts at both ends may be parts
   return as_int(period);
 }
 

@@ -471,6 +471,7 @@ class BestFirst {
   Solvers solvers_;
   Families families_;
   Effort effort_;
+  // whose effort prices count against: the search's; that of any plan, out of it; the multipliers'
   enum class Phase : std::uint8_t { kSearches, kHurries, kProves } phase_ = Phase::kSearches;
   std::uint64_t proof_ticks_ = 0, proof_before_ = 0;
   std::vector<PlanProblem> hurried_;  // that were asked for any plan, out of effort

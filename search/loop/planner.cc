@@ -139,17 +139,17 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
 /// the latter.
 void take_uniform_plans(StageModel& stages, const PlanRequest& request, LoopResult& loops) {
   const Space& s = request.space;
-  const bool known = s.gpipe || s.one_f_one_b || s.interleaved;
-  if (!loops.finalists.empty() || (known && (!loops.exhausted || request.known.some()))) return;
+  const bool searched = s.gpipe || s.one_f_one_b || s.interleaved;
+  if (!loops.finalists.empty() || (searched && (!loops.exhausted || request.known.some()))) return;
   const Contest contest(stages.costs().cost(), request.known);
   UniformPlans uniform = uniform_plans(stages, request, contest);
   loops.finalists = std::move(uniform.found);
   std::ranges::stable_sort(loops.finalists, {}, &Finalist::expected_ps);
   if (loops.finalists.size() > as_index(request.top)) loops.finalists.resize(as_index(request.top));
   if (!loops.finalists.empty()) {
-    if (known) std::ranges::stable_sort(loops.finalists, {}, &Finalist::closed_form_ps);
+    if (searched) std::ranges::stable_sort(loops.finalists, {}, &Finalist::closed_form_ps);
     // Not all of these are plans that a bound speaks of: none is proved best.
-    const std::int64_t most = known ? loops.finalists.front().closed_form_ps - 1 : 0;
+    const std::int64_t most = searched ? loops.finalists.front().closed_form_ps - 1 : 0;
     loops.bound_ps = std::min(loops.bound_ps, most);
     loops.multiplier_bound_ps = std::min(loops.multiplier_bound_ps, most);
     return;

@@ -14,10 +14,10 @@
 #include <new>
 #include <system_error>
 
-#include "base/allocation.h"
 #include "base/data_dir.h"
 #include "base/file.h"
 #include "base/numbers.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "cli/executor_calls.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "base/numbers.h"
 #include "base/text.h"
@@ -107,8 +108,16 @@ OptionSpec memory_option(const char* help) {
 OptionSpec global_batch_option() {
   return integer_option("global-batch", "B", {1, 1 << 24}, "sequences per step", "64");
 }
-OptionSpec threads_option(const std::string& help) {
-  return integer_option("threads", "N", {1, 256}, help, "1");
+constexpr unsigned kMostThreads = 256;
+
+OptionSpec threads_option(const std::string& what) {
+  return integer_option("threads", "N", {1, kMostThreads},
+                        what + " in parallel (default: all cores)");
+}
+int threads_of(const base::Options& options) {
+  return options.has("threads")
+             ? options.count("threads")
+             : as_int(std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads));
 }
 std::vector<OptionSpec> joined(std::initializer_list<std::vector<OptionSpec>> groups) {
   std::vector<OptionSpec> all;

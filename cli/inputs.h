@@ -34,8 +34,10 @@ base::OptionSpec memory_option(
     const char* help =
         "limit of a device's allocator (default: the device's memory less what is kept)");
 base::OptionSpec global_batch_option();
-/// `help`: what runs in parallel.
-base::OptionSpec threads_option(const std::string& help);
+/// `what` runs in parallel.
+base::OptionSpec threads_option(const std::string& what);
+/// As many as there are cores, unless --threads says otherwise.
+int threads_of(const base::Options& options);
 /// Groups of options as one list.
 std::vector<base::OptionSpec> joined(std::initializer_list<std::vector<base::OptionSpec>> groups);
 base::OptionSpec timing_option();

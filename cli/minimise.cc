@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <span>
 
 #include "base/numbers.h"
+#include "base/process.h"
 #include "cli/inputs.h"
 #include "cli/run_options.h"
 #include "costmodel/energy/power.h"
@@ -89,16 +92,14 @@ class Least {
     request_ = question_.request;
     request_.relax = false;
     request_.max_states = std::min(request_.max_states, kMostStates);
+    request_.on_progress = {};
     std::vector<Point> points;
-    for (const int hosts : fewer_than(all)) points.push_back({hosts});
+    for (const int hosts : fewer_than(all))
+      if (possible(hosts)) points.push_back({hosts});
     if (what_ == Minimise::kEnergy && !question_.target && !question_.scene.cost.mixed())
       TRY_VOID(order_by_closed_form(points));
-    for (const Point& p : points) {
-      if (p.least <= least_ * (1 + kFormError))
-        TRY_VOID(try_hosts(p.hosts));
-      else
-        bounds_.push_back(p.bound);
-    }
+    TRY_VOID(
+        search_all(points, true, least_, [&](Point&, Tried tried) { take(std::move(tried)); }));
     best_.met = least_ < kNever;
     best_.undecided =
         as_int(std::ranges::count_if(bounds_, [&](double bound) { return bound < least_; }));
@@ -118,11 +119,11 @@ class Least {
       bounds_.push_back(scale.per_ps * real(answer.certificate.bound_ps));
   }
   /// Degrees that are fixed may need more devices.
-  static bool possible(const PlanQuestion& question) {
-    const search::Space& space = question.request.space;
+  [[nodiscard]] bool possible(int hosts) const {
+    const search::Space& space = question_.request.space;
     const std::int64_t needed = std::int64_t{space.fix_tp.value_or(1)} * space.fix_pp.value_or(1) *
                                 space.fix_cp.value_or(1) * space.fix_dp.value_or(1);
-    return needed <= question.scene.cost.topology().device_count();
+    return needed <= std::int64_t{hosts} * question_.scene.cost.topology().devices_per_host();
   }
   Result<PlanQuestion> question_on(int hosts) const {
     TRY(PlanQuestion there, question_of(options_, hosts));
@@ -136,31 +137,76 @@ class Least {
     int hosts = 1;
     double least = 0, bound = kNever;
   };
+  struct Tried {
+    PlanQuestion question;
+    Scale scale;
+    search::PlanAnswer answer;
+  };
+  /// For a plan of less than `least`.
+  Result<Tried> search(int hosts, bool simulates, double least, int threads) const {
+    TRY(PlanQuestion there, question_on(hosts));
+    TRY(const Scale scale, scale_of(options_, there));
+    there.request.known = known_of(least, scale);
+    there.request.threads = threads;
+    there.request.simulates = simulates;
+    there.request.multipliers = there.request.multipliers && simulates;
+    TRY(search::PlanAnswer answer, answer_to(there));
+    return Tried{std::move(there), scale, std::move(answer)};
+  }
+  /// Numbers of hosts that may take less than `least`, which `use` may lower: one, since its plan
+  /// cuts off most others, then always four at once, so that no answer depends on the threads.
+  template <class Use>  // void(Point&, Tried)
+  Result<void> search_all(std::vector<Point>& points, bool simulate, double& least,
+                          const Use& use) {
+    constexpr std::size_t kTogether = 4;
+    const int threads = question_.request.threads;
+    for (std::size_t from = 0, count = 0; from < points.size(); from += count) {
+      count = from == 0 ? 1 : std::min(kTogether, points.size() - from);
+      const std::span<Point> together(&points[from], count);
+      std::vector<std::optional<Result<Tried>>> tried(count);
+      const auto try_one = [&](std::size_t i) {
+        if (together[i].least <= least * (1 + kFormError))
+          tried[i] = search(together[i].hosts, simulate, least, count > 1 ? 1 : threads);
+      };
+      base::run_in_parallel(count, threads, [&] { return try_one; });
+      for (std::size_t i = 0; i < count; ++i) {
+        if (!tried[i]) {
+          bounds_.push_back(together[i].bound);
+          continue;
+        }
+        TRY(Tried one, *std::move(tried[i]));
+        use(together[i], std::move(one));
+      }
+      report(from + count, points.size());
+    }
+    return {};
+  }
+  void report(std::size_t done, std::size_t total) const {
+    const std::int64_t step_ps =
+        best_.answer.candidates.empty() ? 0 : best_.answer.candidates.front().report.step_time_ps;
+    if (question_.request.on_progress)
+      question_.request.on_progress({done, total, step_ps, 0, "numbers of hosts"});
+  }
   /// Searches all numbers of hosts, simulates none, and puts that of the least closed form first:
   /// few timelines are simulated then, which takes longer than a search.
-  Result<void> order_by_closed_form(std::vector<Point>& points) const {
+  Result<void> order_by_closed_form(std::vector<Point>& points) {
     double least = least_;
-    for (Point& point : points) {
-      TRY(PlanQuestion there, question_on(point.hosts));
-      if (!possible(there)) continue;
-      TRY(const Scale scale, scale_of(options_, there));
-      there.request.known = known_of(least, scale);
-      there.request.multipliers = there.request.simulates = false;
-      TRY(const search::PlanAnswer answer, answer_to(there));
+    TRY_VOID(search_all(points, false, least, [&](Point& point, const Tried& tried) {
+      const auto& [question, scale, answer] = tried;
       if (answer.status == search::Status::kBudget)
         point.bound = scale.per_ps * real(answer.certificate.bound_ps);
       if (answer.runners_up.empty()) {
         // What was known may prove dearer in simulation than by closed form.
         const bool none = answer.status == search::Status::kInfeasible;
-        point.least = none ? kNever : scale.per_ps * real(there.request.known.closed_form_ps);
-        continue;
+        point.least = none ? kNever : scale.per_ps * real(question.request.known.closed_form_ps);
+        return;
       }
       const search::RunnerUp& best = answer.runners_up.front();
       point.least = scale.per_ps * real(best.closed_form_ps);
       const double time_ps = real(best.closed_form_ps - best.energy_ps);
       if (time_ps * (1 + kFormError) < scale.latest_ps)  // a late one cuts off nothing
         least = std::min(least, point.least * (1 + kFormError));
-    }
+    }));
     std::ranges::stable_sort(points, {}, &Point::least);
     return {};
   }
@@ -170,20 +216,16 @@ class Least {
     return below(what_ == Minimise::kMoney ? std::min(cutoff, scale.latest_ps)
                                            : cutoff * (1 + kEnergyError));
   }
-  Result<void> try_hosts(int hosts) {
-    TRY(PlanQuestion there, question_on(hosts));
-    if (!possible(there)) return {};
-    TRY(const Scale scale, scale_of(options_, there));
-    there.request.known = known_of(least_, scale);
-    TRY(search::PlanAnswer answer, answer_to(there));
-    const double here = value(answer, scale);
-    note_bound(answer, scale);
-    if (here >= least_) return {};
+  void take(Tried tried) {
+    const double here = value(tried.answer, tried.scale);
+    note_bound(tried.answer, tried.scale);
+    if (here >= least_) return;
     least_ = here;
-    best_.hosts = there.request.hosts;
-    best_.answer = std::move(answer);
-    question_ = std::move(there);
-    return {};
+    best_.hosts = tried.question.request.hosts;
+    best_.answer = std::move(tried.answer);
+    tried.question.request.threads = question_.request.threads;
+    tried.question.request.on_progress = std::move(question_.request.on_progress);
+    question_ = std::move(tried.question);
   }
 
   const base::Options& options_;

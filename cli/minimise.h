@@ -12,7 +12,8 @@
 /// does not count. Money grows with T alone, so the fastest plan on h hosts is the cheapest there;
 /// energy has a search of its own. So the answer is the least of all numbers of hosts. What one has
 /// cuts off the others (PlanRequest::known): most end with their first bounds. Of energy all are
-/// searched before the best of them are simulated, that of the least closed form first.
+/// searched before the best of them are simulated, that of the least closed form first. Numbers of
+/// hosts are tried one first, then four at a time with one cutoff, on as many threads as there are.
 #include "base/options.h"
 #include "base/result.h"
 #include "cli/plan_question.h"

@@ -48,7 +48,7 @@ Result<int> run(const Options& o, const Invocation&) {
   problem.memory_bytes = memory_of(o);
   problem.global_batch = plan.global_batch;
   problem.top = o.count("top");
-  problem.threads = o.count("threads");
+  problem.threads = threads_of(o);
   problem.multipliers = false;  // an explanation states none
   TRY(const Scene scene, scene_of(o, plan));
   problem.space = search::usual_space(plan.sequence, scene.cost.overlaps_tensor());
@@ -94,8 +94,8 @@ Command explain_command() {
                  "name that ends in .json)"),
              model_option(false), cluster_option(false), hosts_option(), memory_option(),
              integer_option("top", "K", {1, 1000}, "candidates that each search simulates", "8"),
-             threads_option("simulate candidates in parallel"),
-             text_option("html", "FILE", "write a page to look at"), json_option()}})},
+             threads_option("candidates"), text_option("html", "FILE", "write a page to look at"),
+             json_option()}})},
       run};
 }
 

@@ -229,7 +229,7 @@ Result<int> run(const Options& options, const Invocation&) {
   const Scene& scene = question.scene;
   search::PlanRequest& request = question.request;
   request.top = options.count("top");
-  request.threads = options.count("threads");
+  request.threads = threads_of(options);
   // The certificate of a document states its multipliers; a person asks for the check.
   request.multipliers = options.flag("check") || options.flag("json");
   ProgressLine progress;
@@ -299,7 +299,7 @@ Command plan_command() {
            {question_options(true),
             {integer_option("top", "K", {1, 1000},
                             "plans that are simulated in full, the answer first", "1"),
-             threads_option("simulate candidates in parallel"),
+             threads_option("candidates and numbers of hosts"),
              flag_option(
                  "check",
                  "recompute the certificate by the independent checker: cost, memory, and the "

@@ -1,14 +1,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <mutex>
-#include <thread>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "base/numbers.h"
+#include "base/process.h"
 #include "cli/command.h"
 #include "cli/html/page.h"
 #include "cli/plan_question.h"
@@ -82,20 +81,12 @@ class PointProgress {
 std::vector<PointResult> run_points(const SweepBase& base, const std::vector<Assignment>& points,
                                     PointStore* store, int threads) {
   std::vector<PointResult> results(points.size());
-  std::atomic<std::size_t> next{0};
   PointProgress progress(points.size());
-  const auto work = [&] {
-    for (std::size_t i = next++; i < points.size(); i = next++) {
-      results[i] = run_point(base, points[i], store);
-      progress.one_more();
-    }
+  const auto run = [&](std::size_t i) {
+    results[i] = run_point(base, points[i], store);
+    progress.one_more();
   };
-  {
-    std::vector<std::jthread> helpers;
-    for (int t = 1; t < std::min<int>(threads, as_int(points.size())); ++t)
-      helpers.emplace_back(work);
-    work();
-  }
+  base::run_in_parallel(points.size(), threads, [&] { return run; });
   progress.clear();
   return results;
 }
@@ -144,8 +135,7 @@ Result<int> run(const Options& o, const Invocation&) {
   if (o.has("store")) {
     TRY(store, PointStore::open(o.string("store")));
   }
-  const int threads = o.has("threads") ? o.count("threads")
-                                       : as_int(std::max(1U, std::thread::hardware_concurrency()));
+  const int threads = threads_of(o);
   const auto evaluate = [&](const std::vector<Assignment>& points) {
     return run_points(base, points, store ? &*store : nullptr, threads);
   };
@@ -204,8 +194,7 @@ Command sweep_command() {
              output_option("store", "FILE",
                            "keep results of finished points (SQLite): a sweep that was stopped "
                            "goes on where it was"),
-             integer_option("threads", "N", {1, 256}, "points in parallel (default: all cores)"),
-             output_option("out", "FILE.csv", "write the table as CSV"),
+             threads_option("points"), output_option("out", "FILE.csv", "write the table as CSV"),
              output_option("html", "FILE",
                            "write a page to look at: scaling, front, map, all points"),
              json_option()}})},

@@ -1,13 +1,12 @@
 #include "cli/tables/simulate_table.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
-#include <thread>
 #include <tuple>
 
 #include "base/file.h"
 #include "base/numbers.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
@@ -137,16 +136,11 @@ std::vector<Job> read_jobs(const base::Csv& csv, const TableHeader& header,
 }
 
 void evaluate(std::vector<Job>& jobs, const TableRequest& request) {
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    Worker worker(request);
-    for (std::size_t i = next++; i < jobs.size(); i = next++)
-      if (!jobs[i].result) jobs[i].result = worker.run(jobs[i]);
-  };
-  std::vector<std::jthread> helpers;
-  for (int t = 1; t < std::min<int>(request.threads, as_int(jobs.size())); ++t)
-    helpers.emplace_back(work);
-  work();
+  base::run_in_parallel(jobs.size(), request.threads, [&] {
+    return [&, worker = std::make_unique<Worker>(request)](std::size_t i) {
+      if (!jobs[i].result) jobs[i].result = worker->run(jobs[i]);
+    };
+  });
 }
 
 struct Counts {

@@ -46,11 +46,12 @@ void ProgressLine::operator()(const search::Progress& p) {
   }
   done_ = p.done;
   if (watch_.seconds() < 0.5 || isatty(STDERR_FILENO) == 0) return;
+  const auto known = [](std::int64_t ps) { return ps > 0 ? show_time(ps) : "-"; };
   const std::string line =
-      fmt::format("{}{} of {} problems, {:.0f}/s, best {}, bound {}",
-                  searches_ > 1 ? fmt::format("search {}: ", searches_) : "", p.done, p.total,
-                  real(p.done) / std::max(search_watch_.seconds(), 1e-3),
-                  p.incumbent_ps > 0 ? show_time(p.incumbent_ps) : "-", show_time(p.bound_ps));
+      fmt::format("{}{} of {} {}, {:.0f}/s, best {}, bound {}",
+                  searches_ > 1 ? fmt::format("search {}: ", searches_) : "", p.done, p.total, p.of,
+                  real(p.done) / std::max(search_watch_.seconds(), 1e-3), known(p.incumbent_ps),
+                  known(p.bound_ps));
   show(fmt::format("\r{:<79}", cut_to(line, 79)));
   shown_ = true;
 }

@@ -107,16 +107,15 @@ struct LayerCosts::State {
   // of more units than a layer has
   const WeightBytes no_parts{{}, std::vector<std::int64_t>(8, 0)};
   // strategies that differ in the sharding of weights follow each other
-  std::tuple<Key, std::int64_t, Ranks> floor_of{};  // no sequences: of none
+  std::tuple<Key, std::int64_t, std::int64_t, Ranks> floor_of{};  // no sequences: of none
   LayerCosts::Floor last_floor;
 
-  /// With its energy: of all micro-batches of the step, b sequences each.
+  /// With its energy: of all micro-batches of the step.
   LayerCost join(const BodyForm& body, const BodyTimes& times, const BodyMemory& memory,
-                 const WeightTimes& weights, std::int64_t b, std::int64_t micro_batches,
-                 Ranks ranks) {
+                 const WeightTimes& weights, std::int64_t micro_batches, Ranks ranks) {
     LayerCost c = costmodel::join(cost, body, times, memory, weights);
     if (!energy) return c;
-    c.energy_ps = energy->energy_ps(body, *weights.form, b, micro_batches, ranks, prices);
+    c.energy_ps = energy->energy_ps(times, weights, micro_batches, ranks);
     c.backward_sync_ps += c.energy_ps;
     return c;
   }
@@ -140,14 +139,24 @@ struct LayerCosts::State {
     return part != kBlock && cost.model().tied_embeddings ? context.stages : 0;
   }
 
+  BodyTimes times_alone(const BodyForm& body, std::int64_t b, const WeightBytes& bytes,
+                        Ranks ranks) {
+    return {
+        body.forms.each([&](const TemplateForm& f) { return f.times(b, bytes, ranks, prices); })};
+  }
   BodyTimes times_of(const BodyForm& body, std::int64_t b, const WeightBytes& bytes, Ranks ranks) {
-    return body.forms.each([&](const TemplateForm& f) { return f.times(b, bytes, ranks, prices); });
+    BodyTimes t = times_alone(body, b, bytes, ranks);
+    if (energy && ranks.count > 0) t.drawn_ps = energy->drawn_ps(body, b, bytes, ranks, prices);
+    return t;
   }
   BodyMemory memory_of(const BodyForm& body, std::int64_t b, const WeightBytes& bytes) {
     return costmodel::memory_of(body, b, bytes, prices);
   }
   WeightTimes times_of(const WeightForm& w, Ranks ranks) {
-    return {&w, w.forms.each([&](const TemplateForm& f) { return f.times(1, {}, ranks, prices); })};
+    WeightTimes t{
+        &w, w.forms.each([&](const TemplateForm& f) { return f.times(1, {}, ranks, prices); })};
+    if (energy) t.drawn_ps = energy->drawn_ps(w, ranks, prices);
+    return t;
   }
   /// Of the weights' sharding only the sizes of gradient parts matter: they are zeroed in the
   /// backward.
@@ -236,7 +245,7 @@ struct LayerCosts::State {
     const auto& [body, weights_form] = block;
     const std::int64_t b = context.micro_batch_sequences / s.dp;
     return join(body, times_of(body, b, {}, ranks), memory_of(body, b, {}),
-                times_of(weights_form, ranks), b, context.micro_batches, ranks);
+                times_of(weights_form, ranks), context.micro_batches, ranks);
   }
   /// What id bits split, lowered as it is: `name` tells apart what is, beside the context.
   template <class Lower>  // LayerTemplates(LayerContext)
@@ -254,7 +263,7 @@ struct LayerCosts::State {
       weights = WeightForm(t, prices);
     }
     return layer->second = join(body, times_of(body, 1, {}, ranks), memory_of(body, 1, {}),
-                                times_of(weights, ranks), 1, context.micro_batches, ranks);
+                                times_of(weights, ranks), context.micro_batches, ranks);
   }
   const LayerCost& layer(Part part, const LayerStrategy& s, const plan::LayerContext& context,
                          Ranks ranks) {
@@ -288,7 +297,7 @@ struct LayerCosts::State {
     const WeightForm& w = *times.form;
     const BodyForm& form = form_of(part, body_of(part, s, context));
     const BodyTimes& passes = timed(form, b, w.bytes, w.parts_number, ranks);
-    return layer = join(form, passes, measured(form, b, w), times, b, context.micro_batches, ranks);
+    return layer = join(form, passes, measured(form, b, w), times, context.micro_batches, ranks);
   }
   const LayerCost& reshard(const LayerStrategy& from, const LayerStrategy& to,
                            const plan::LayerContext& context, Ranks ranks) {
@@ -310,7 +319,7 @@ struct LayerCosts::State {
     key[7] = number(b);
     const auto [change, unpriced] = change_costs[key];
     if (unpriced)
-      change = costmodel::join(cost, form, times_of(form, b, {}, ranks), memory_of(form, b, {}),
+      change = costmodel::join(cost, form, times_alone(form, b, {}, ranks), memory_of(form, b, {}),
                                {&kNoWeights, {}});
     return change;
   }
@@ -343,11 +352,14 @@ LayerCosts::Floor LayerCosts::block_floor(const plan::LayerStrategy& s,
   const State::Body body = state_->body_of(kBlock, s, context);
   const std::int64_t b = context.micro_batch_sequences / s.dp;
   const Ranks ranks = rank_count > 0 ? state_->canonical({first_rank, rank_count}) : Ranks{};
-  const std::tuple of(body.key, b, ranks);
+  const std::tuple of(body.key, b, context.micro_batches, ranks);
   if (state_->floor_of == of) return state_->last_floor;
   const BodyTimes& t = state_->timed(state_->form_of(kBlock, body), b, state_->no_parts, 0, ranks);
   state_->floor_of = of;
-  return state_->last_floor = {t.forward.serial_ps + t.backward.serial_ps, t.weight.serial_ps};
+  state_->last_floor = {t.forward.serial_ps + t.backward.serial_ps, t.weight.serial_ps, 0};
+  if (state_->energy && rank_count > 0)
+    state_->last_floor.energy_ps = state_->energy->least_energy_ps(t, context.micro_batches, ranks);
+  return state_->last_floor;
 }
 
 const LayerCost& LayerCosts::embedding(const LayerStrategy& v, const plan::LayerContext& context,

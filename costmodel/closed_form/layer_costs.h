@@ -51,6 +51,7 @@ class LayerCosts {
   struct Floor {
     std::int64_t passes_ps = 0;  // of forward_ps + backward_ps
     std::int64_t weight_ps = 0;
+    std::int64_t energy_ps = 0;  // on no ranks: 0
     std::int64_t sum_ps() const { return passes_ps + weight_ps; }
   };
   /// On no ranks: of computation alone.

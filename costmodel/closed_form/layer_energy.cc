@@ -41,19 +41,31 @@ double EnergyPrices::weight_of(Ranks ranks) const {
   return range / waiting_watts_;
 }
 
-std::int64_t EnergyPrices::energy_ps(const BodyForm& body, const WeightForm& weights,
-                                     std::int64_t b, std::int64_t micro_batches, Ranks ranks,
-                                     OperationPrices& prices) const {
-  const OfBody<double> passes = body.forms.each([&](const TemplateForm& form) {
-    return form.drawn_ps(b, weights.bytes, ranks, prices, *this);
-  });
-  const OfWeights<double> w = weights.forms.each(
+double EnergyPrices::drawn_ps(const BodyForm& body, std::int64_t b, const WeightBytes& bytes,
+                              Ranks ranks, OperationPrices& prices) const {
+  const OfBody<double> of = body.forms.each(
+      [&](const TemplateForm& form) { return form.drawn_ps(b, bytes, ranks, prices, *this); });
+  return of.forward + of.backward + of.weight + of.copy_in;
+}
+
+OfWeights<double> EnergyPrices::drawn_ps(const WeightForm& weights, Ranks ranks,
+                                         OperationPrices& prices) const {
+  return weights.forms.each(
       [&](const TemplateForm& form) { return form.drawn_ps(1, {}, ranks, prices, *this); });
-  double each = passes.forward + passes.backward + passes.weight + passes.copy_in +
-                w.gather_forward + w.gather_backward;
+}
+
+std::int64_t EnergyPrices::energy_ps(const BodyTimes& body, const WeightTimes& weights,
+                                     std::int64_t micro_batches, Ranks ranks) const {
+  const OfWeights<double>& w = weights.drawn_ps;
+  double each = body.drawn_ps + w.gather_forward + w.gather_backward;
   double once = w.zero_gradient + w.sync_last + w.update;
-  (weights.reduces_per_micro_batch ? each : once) += w.sync;
+  (weights.form->reduces_per_micro_batch ? each : once) += w.sync;
   return std::llround(weight_of(ranks) * (real(micro_batches) * each + once));
+}
+
+std::int64_t EnergyPrices::least_energy_ps(const BodyTimes& body, std::int64_t micro_batches,
+                                           Ranks ranks) const {
+  return std::llround(weight_of(ranks) * (real(micro_batches) * body.drawn_ps));
 }
 
 double TemplateForm::drawn_ps(std::int64_t b, const WeightBytes& weights, Ranks ranks,

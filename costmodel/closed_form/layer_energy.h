@@ -33,10 +33,17 @@ class EnergyPrices {
                                   std::int64_t ps, Ranks ranks) const;
   [[nodiscard]] double communication_ps(bool leaves_host, std::int64_t ps) const;
 
-  /// e of a layer whose ranks draw alike.
-  [[nodiscard]] std::int64_t energy_ps(const BodyForm& body, const WeightForm& weights,
-                                       std::int64_t b, std::int64_t micro_batches, Ranks ranks,
-                                       OperationPrices& prices) const;
+  /// Of the passes of a micro-batch of b sequences a rank, and of what serves the weights: sums of
+  /// TemplateForm::drawn_ps.
+  [[nodiscard]] double drawn_ps(const BodyForm& body, std::int64_t b, const WeightBytes& bytes,
+                                Ranks ranks, OperationPrices& prices) const;
+  [[nodiscard]] OfWeights<double> drawn_ps(const WeightForm& weights, Ranks ranks,
+                                           OperationPrices& prices) const;
+  /// e of a layer whose ranks draw alike; least_energy_ps() is no more than that, its passes alone.
+  [[nodiscard]] std::int64_t energy_ps(const BodyTimes& body, const WeightTimes& weights,
+                                       std::int64_t micro_batches, Ranks ranks) const;
+  [[nodiscard]] std::int64_t least_energy_ps(const BodyTimes& body, std::int64_t micro_batches,
+                                             Ranks ranks) const;
 
  private:
   /// Σ range / P0.

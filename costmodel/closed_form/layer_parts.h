@@ -50,8 +50,10 @@ struct BodyForm {
   BodyForm(const plan::LayerTemplates& t, bool symbolic_weights, OperationPrices& prices);
 };
 
-/// What they take, on some ranks.
-using BodyTimes = OfBody<TemplateForm::Times>;
+/// What they take, on some ranks; where energy is minimised, what they draw (layer_energy.h).
+struct BodyTimes : OfBody<TemplateForm::Times> {
+  double drawn_ps = 0;
+};
 struct BodyMemory : OfBody<plan::TemplateMemory> {
   std::int64_t copied_bytes = 0;
 };
@@ -60,6 +62,7 @@ BodyMemory memory_of(const BodyForm& body, std::int64_t b, const WeightBytes& by
 struct WeightTimes {
   const WeightForm* form = nullptr;
   OfWeights<TemplateForm::Times> times;
+  OfWeights<double> drawn_ps{};
 };
 
 /// The closed form of closed_form.h, LayerCost, from its parts.

@@ -68,7 +68,9 @@ StageModel::Least StageModel::cheapest_layer(const PlanProblem& problem, int kin
     }
     const auto floor = costs_.block_floor(leaves[leaf], c, first_rank, problem.devices);
     least.passes_ps = std::min(least.passes_ps, floor.passes_ps);
-    if (by_time && floor.sum_ps() >= least.total_ps) continue;
+    if (floor.sum_ps() >= least.steady_ps && floor.energy_ps >= least.energy_ps &&
+        floor.sum_ps() + floor.energy_ps >= least.total_ps)
+      continue;
     const costmodel::LayerCost& cost = costs_.block(leaves[leaf], c, first_rank, problem.devices);
     least.take({steady_of(cost), steady_of(cost) + sync_of(cost), kForbidden, cost.energy_ps});
   }

@@ -1,12 +1,11 @@
 #include "search/loop/candidates.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <optional>
-#include <thread>
 
 #include "base/numbers.h"
+#include "base/process.h"
 #include "costmodel/energy/power.h"
 #include "plan/lowering/lower.h"
 #include "plan/program/expand.h"
@@ -36,9 +35,9 @@ plan::Plan few_micro_batches(plan::Plan plan, std::int64_t a_rank = 2) {
 
 /// Micro-batches a pipeline rank of the two shorter steps that stand for a long one.
 constexpr std::int64_t kFew = 8, kMore = 16, kLong = 48;
-/// Of operations: some 2 s of simulation, more than anyone waits for; and what takes long where
+/// Of operations: 1 to 2 s of simulation, more than anyone waits for; and what takes long where
 /// several plans are to be compared.
-constexpr std::int64_t kMostOperations = 6'000'000, kMostCompared = 300'000;
+constexpr std::int64_t kMostOperations = 3'000'000, kMostCompared = 300'000;
 /// Whether two shorter steps say what it takes: memory does not grow with its micro-batches, and
 /// all of it has more than `most` operations.
 bool is_long(const plan::Plan& plan, const plan::Program& program,
@@ -130,15 +129,21 @@ base::Result<Finalist> finalist_of(costmodel::LayerCosts& costs, plan::Plan plan
                   priced.energy_ps};
 }
 
-Contest::Contest(const costmodel::CostModel& cost, const KnownPlan& known, bool reports)
+Contest::Contest(const costmodel::CostModel& cost, const KnownPlan& known,
+                 costmodel::Objective objective)
     : cost_(cost),
-      reports_(reports),
+      energy_(objective == costmodel::Objective::kEnergy),
       known_ps_(known.step_ps),
       only_better_(known.only_better),
       error_ppm_(first_error_ppm(cost)) {}
 
 bool Contest::may_win(std::int64_t expected_ps) const {
-  return expected_ps - expected_ps / kMillion * error_ppm_ < best_ps();
+  return expected_ps - expected_ps / kMillion * error_ppm_ < std::min(best_ps(), bar_ps_);
+}
+
+bool Contest::ends_before(std::int64_t ps, std::int64_t error_ppm) const {
+  const bool wins = ps + ps / kMillion * error_ppm < best_ps();
+  return ticks_ > (wins ? 2 : 1) * kContestTicks;
 }
 
 Contest::Frame Contest::frame_of(const plan::Plan& plan) {
@@ -151,12 +156,18 @@ bool Contest::may_win(const Finalist& finalist) const {
   std::int64_t error_ppm = error_ppm_;
   if (known != excess_.end()) error_ppm = std::min(error_ppm, known->ppm + kFrameErrorPpm);
   const std::int64_t time_ps = finalist.expected_ps - finalist.energy_ps;
-  return finalist.expected_ps - time_ps / kMillion * error_ppm < best_ps();
+  return finalist.expected_ps - time_ps / kMillion * error_ppm < std::min(best_ps(), bar_ps_);
 }
 
 std::int64_t Contest::best_known_ps(const Finalist& finalist) const {
   const auto seen = std::ranges::find(seen_, finalist.plan, &Seen::plan);
   return seen == seen_.end() ? finalist.expected_ps : seen->step_ps.value_or(finalist.expected_ps);
+}
+
+const sim::SimReport* Contest::known_report(const plan::Plan& plan) const {
+  const auto known =
+      std::ranges::find(reports_, plan, [](const auto& r) -> const plan::Plan& { return r.first; });
+  return known == reports_.end() ? nullptr : &known->second;
 }
 
 void Contest::learn(const Finalist& finalist, std::int64_t least_ps, bool bound) {
@@ -177,7 +188,7 @@ void Contest::learn(const Finalist& finalist, std::int64_t least_ps, bool bound)
 }
 
 bool Contest::keep(const Finalist& finalist, std::int64_t step_ps) {
-  if (step_ps >= fastest_ps_) return false;
+  if (step_ps >= fastest_ps_ || (only_better_ && step_ps >= known_ps_)) return false;
   fastest_ps_ = step_ps;
   fastest_ = finalist;
   report_.reset();
@@ -186,14 +197,19 @@ bool Contest::keep(const Finalist& finalist, std::int64_t step_ps) {
 
 base::Result<void> Contest::simulate(const Finalist& finalist, bool in_full) {
   TRY(const plan::Program program, plan::lower(finalist.plan, cost_.model()));
-  const bool shorter = is_long(finalist.plan, program);
+  const bool long_here = ticks_ + ticks_of(program) > kContestTicks;
+  const std::int64_t most = energy_ || long_here ? kMostCompared : kMostOperations;
+  const bool shorter = is_long(finalist.plan, program, most);
   const std::int64_t run = (kFew + kMore) * finalist.plan.pipeline_degree();  // micro-batches
   ticks_ += shorter ? ticks_of(program) / finalist.plan.micro_batches * run : ticks_of(program);
-  if ((in_full && reports_) || shorter) {
-    TRY(sim::SimReport report, report_of(cost_, finalist.plan, program));
+  if ((in_full && !energy_) || shorter) {
+    TRY(sim::SimReport report, report_of(cost_, finalist.plan, program, energy_, most));
     const std::int64_t cost_ps = report.step_time_ps + finalist.energy_ps;
     learn(finalist, cost_ps, false);
-    if (keep(finalist, cost_ps)) report_ = std::move(report);
+    const bool fastest = keep(finalist, cost_ps);
+    // what is shorter only to be compared is simulated again where it is the answer
+    if (fastest && (!shorter || is_long(finalist.plan, program))) report_ = report;
+    if (energy_) reports_.emplace_back(finalist.plan, std::move(report));
     return {};
   }
   const std::int64_t cutoff = needs_no_other() || !looks_.empty() ? best_ps() : kNever;
@@ -217,6 +233,14 @@ base::Result<void> Contest::look_ahead(const Finalist& finalist) {
   return {};
 }
 
+base::Result<void> Contest::begin(const Finalist& first) {
+  TRY(const plan::Program program, plan::lower(first.plan, cost_.model()));
+  if (looks_ahead(first.plan, cost_) || ticks_of(program) < kContestTicks / 8)
+    return look(first, true);
+  bar_ps_ = first.expected_ps + first.expected_ps / kMillion * (error_ppm_ + kFrameErrorPpm);
+  return {};
+}
+
 base::Result<void> Contest::look(const Finalist& finalist, bool in_full) {
   seen_.push_back({finalist.plan});
   if (looks_ahead(finalist.plan, cost_)) return look_ahead(finalist);
@@ -225,9 +249,10 @@ base::Result<void> Contest::look(const Finalist& finalist, bool in_full) {
 
 base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
   std::ranges::stable_sort(finalists, {}, &Finalist::expected_ps);
+  bar_ps_ = kNever;
   bool in_full = true;
   for (const Finalist& f : finalists) {
-    if (!may_win(f.expected_ps) || ticks_ > kContestTicks) break;
+    if (!may_win(f.expected_ps) || ends_before(f.expected_ps, error_ppm_)) break;
     if (!may_win(f) || std::ranges::count(seen_, f.plan, &Seen::plan) > 0) continue;
     TRY_VOID(look(f, in_full));
     in_full = false;
@@ -237,7 +262,8 @@ base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
   in_full = true;
   for (const Look& look : looks_) {
     const std::int64_t least_ps = look.step_ps - look.step_ps / kMillion * kLookErrorPpm;
-    if (needs_no_other() && (least_ps >= best_ps() || ticks_ > kContestTicks)) break;
+    const bool ends = least_ps >= best_ps() || ends_before(look.step_ps, kLookErrorPpm);
+    if (needs_no_other() && ends) break;
     TRY_VOID(simulate(look.finalist, in_full));
     in_full = false;
   }
@@ -260,7 +286,7 @@ base::Result<std::int64_t> about_step_ps(const costmodel::CostModel& cost,
 }
 
 base::Result<LeastDrawing> least_drawing(const costmodel::CostModel& cost, const Contest& contest,
-                                         const std::vector<Finalist>& finalists) {
+                                         const std::vector<Finalist>& finalists, int threads) {
   constexpr std::size_t kMost = 6;
   const Finalist& fastest = contest.fastest();
   const std::int64_t least_ps = contest.best_known_ps(fastest),
@@ -271,14 +297,22 @@ base::Result<LeastDrawing> least_drawing(const costmodel::CostModel& cost, const
   std::ranges::stable_sort(near.begin() + 1, near.end(), {},
                            [&](const Finalist& f) { return contest.best_known_ps(f); });
   if (near.size() > kMost) near.resize(kMost);
+  std::vector<std::optional<base::Result<sim::SimReport>>> reports(near.size());
+  const auto simulate = [&](std::size_t i) {
+    if (const sim::SimReport* known = contest.known_report(near[i].plan))
+      reports[i] = *known;
+    else
+      reports[i] = simulate_plan(cost, near[i].plan, true, kMostCompared);
+  };
+  base::run_in_parallel(near.size(), threads, [&] { return simulate; });
   LeastDrawing best;
   std::int64_t best_ps = std::numeric_limits<std::int64_t>::max();
-  for (Finalist& f : near) {
-    TRY(sim::SimReport report, simulate_plan(cost, f.plan, true, kMostCompared));
+  for (std::size_t i = 0; i < near.size(); ++i) {
+    TRY(sim::SimReport report, *std::move(reports[i]));
     const std::int64_t ps = report.step_time_ps + drawn_ps(cost, report);
     if (ps >= best_ps) continue;
     best_ps = ps;
-    best = {std::move(f), std::move(report)};
+    best = {std::move(near[i]), std::move(report)};
   }
   if (best.report.simulated_micro_batches > 0) {
     TRY(sim::SimReport whole, simulate_plan(cost, best.finalist.plan, true));
@@ -292,18 +326,10 @@ base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,
                                  const std::optional<sim::SimReport>& first, bool energy) {
   std::vector<std::optional<base::Result<sim::SimReport>>> reports(finalists.size());
   if (first) reports.front() = *first;
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t i = next++; i < finalists.size(); i = next++) {
-      if (!reports[i]) reports[i] = simulate_plan(cost, finalists[i].plan, energy);
-    }
+  const auto simulate = [&](std::size_t i) {
+    if (!reports[i]) reports[i] = simulate_plan(cost, finalists[i].plan, energy);
   };
-  {
-    std::vector<std::jthread> helpers;
-    const int most = std::min(threads, as_int(finalists.size()));
-    for (int t = 1; t < most; ++t) helpers.emplace_back(work);
-    work();
-  }
+  base::run_in_parallel(finalists.size(), threads, [&] { return simulate; });
   Evaluated all;
   for (std::size_t i = 0; i < finalists.size(); ++i) {
     TRY(sim::SimReport report, std::move(*reports[i]));

@@ -32,6 +32,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -61,14 +62,21 @@ base::Result<Finalist> finalist_of(costmodel::LayerCosts& costs, plan::Plan plan
 /// What is known of the plans of one search, by simulating the time of some.
 class Contest {
  public:
-  /// Plans slower than the known one need not win. Without `reports` nobody asks for report().
-  Contest(const costmodel::CostModel& cost, const KnownPlan& known, bool reports = true);
+  /// Plans slower than the known one need not win. Of energy none is simulated in full where
+  /// shorter steps say what it draws.
+  Contest(const costmodel::CostModel& cost, const KnownPlan& known,
+          costmodel::Objective objective = costmodel::Objective::kTime);
 
+  /// Looks at the most promising of a search before others are known; where that takes long,
+  /// nothing is simulated, and until enter_all() others must beat what it is expected to take and
+  /// kFrameErrorPpm more.
+  base::Result<void> begin(const Finalist& first);
   /// Simulates few micro-batches of the plan, or all where they do not say how long it takes.
   base::Result<void> look(const Finalist& finalist, bool in_full);
   /// Those that may be faster than all before, in the order of their expected times; the first of
   /// them in full. Ends when simulating has taken kContestTicks, by what is counted, not timed:
-  /// operations, and ranks that a group or an exchange may have to be followed over.
+  /// operations, and ranks that a group or an exchange may have to be followed over; but for plans
+  /// that are sure to be faster, within the error of their expected times: as long again for them.
   base::Result<void> enter_all(std::vector<Finalist> finalists);
 
   /// Whether a plan of this expected time may be faster than all that were simulated.
@@ -77,12 +85,14 @@ class Contest {
   /// What the simulator said of the plan, by few micro-batches where they say it, else its expected
   /// time.
   [[nodiscard]] std::int64_t best_known_ps(const Finalist& finalist) const;
-  /// Whether some plan was simulated: else none might have won.
+  /// Whether some plan was simulated that counts: else none might have won.
   [[nodiscard]] bool has_fastest() const { return fastest_ps_ < kNever; }
   /// @pre has_fastest()
   [[nodiscard]] const Finalist& fastest() const { return fastest_; }
   /// Of the fastest plan, where it was simulated in full.
   [[nodiscard]] const std::optional<sim::SimReport>& report() const { return report_; }
+  /// Of energy, of a plan that shorter steps were simulated of; else null.
+  [[nodiscard]] const sim::SimReport* known_report(const plan::Plan& plan) const;
 
  private:
   /// What plans of one frame have shown: their expected times exceed the simulated ones by at most
@@ -113,6 +123,8 @@ class Contest {
   bool keep(const Finalist& finalist, std::int64_t step_ps);
   /// @pre the simulated time is `least_ps`, or at least that.
   void learn(const Finalist& finalist, std::int64_t least_ps, bool bound);
+  /// Whether simulating has taken too long for a plan of about `ps`.
+  [[nodiscard]] bool ends_before(std::int64_t ps, std::int64_t error_ppm) const;
   /// Whether a plan that does not win is of no use.
   [[nodiscard]] bool needs_no_other() const { return has_fastest() || only_better_; }
   /// What a plan must beat.
@@ -121,16 +133,17 @@ class Contest {
   }
 
   const costmodel::CostModel& cost_;
-  bool reports_;
+  bool energy_;
   std::vector<Seen> seen_;
   std::vector<Excess> excess_;
   std::vector<Look> looks_;  // not simulated yet
 
   Finalist fastest_;
   std::optional<sim::SimReport> report_;
+  std::vector<std::pair<plan::Plan, sim::SimReport>> reports_;
   static constexpr auto kNever = std::numeric_limits<std::int64_t>::max();
   // looked: the least of looks_, at most
-  std::int64_t known_ps_, fastest_ps_ = kNever, looked_ps_ = kNever;
+  std::int64_t known_ps_, fastest_ps_ = kNever, looked_ps_ = kNever, bar_ps_ = kNever;
   bool only_better_;
   std::int64_t error_ppm_;
   std::int64_t ticks_ = 0;
@@ -148,9 +161,9 @@ struct LeastDrawing {
 /// Where energy is minimised: of the fastest and up to five others within kEnergyErrorPpm of its
 /// cost (the form was off by 0.45 % at most, tests/differential/sim/energy_test.cc) the one that
 /// draws least over its simulated timeline, with its report; long timelines are compared by what
-/// two shorter ones say of them. Errors: those of simulate().
+/// two shorter ones say of them. `threads` as of evaluate(). Errors: those of simulate().
 base::Result<LeastDrawing> least_drawing(const costmodel::CostModel& cost, const Contest& contest,
-                                         const std::vector<Finalist>& finalists);
+                                         const std::vector<Finalist>& finalists, int threads);
 
 struct Evaluated {
   // fastest first; ties by closed form, then by the order given

@@ -99,9 +99,9 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
                                  const std::vector<Finalist>& finalists, PlanAnswer& answer) {
   const costmodel::CostModel& cost = stages.costs().cost();
   const bool energy = request.objective == costmodel::Objective::kEnergy;
-  Contest contest(cost, request.known, !energy);
+  Contest contest(cost, request.known, request.objective);
   const Finalist& first = *std::ranges::min_element(finalists, {}, &Finalist::expected_ps);
-  if (!request.known.only_better || contest.may_win(first)) TRY_VOID(contest.look(first, true));
+  if (!request.known.only_better || contest.may_win(first)) TRY_VOID(contest.begin(first));
   std::vector<Finalist> all = uniform_plans(stages, request, contest).found;
   all.insert(all.begin(), finalists.begin(), finalists.end());
   if (allows_partitions(request.space)) {
@@ -115,7 +115,7 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
   Finalist best = contest.fastest();
   std::optional<sim::SimReport> report = contest.report();
   if (energy) {
-    TRY(LeastDrawing least, least_drawing(cost, contest, all));
+    TRY(LeastDrawing least, least_drawing(cost, contest, all, request.threads));
     best = std::move(least.finalist);
     report = std::move(least.report);
   }

@@ -3,6 +3,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -17,8 +18,9 @@
 namespace orrery::search {
 
 struct Progress {
-  std::uint64_t done = 0, total = 0;  // (pp, micro-batches, schedule, vocabulary) problems
-  std::int64_t incumbent_ps = 0, bound_ps = 0;
+  std::uint64_t done = 0, total = 0;
+  std::int64_t incumbent_ps = 0, bound_ps = 0;  // 0: none
+  std::string_view of = "problems";             // (pp, micro-batches, schedule, vocabulary)
 };
 
 /// A plan that is known from elsewhere: what it beats need not be found, and an answer may have no

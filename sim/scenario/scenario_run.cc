@@ -1,17 +1,16 @@
 #include "sim/scenario/scenario_run.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <functional>
 #include <map>
 #include <set>
-#include <thread>
 #include <tuple>
 #include <utility>
 
 #include "base/check.h"
 #include "base/numbers.h"
+#include "base/process.h"
 #include "base/rng.h"
 
 namespace orrery::sim {
@@ -122,22 +121,15 @@ base::Result<std::vector<std::int64_t>> draw(const RankStep& step, const Jitter&
                                              int threads) {
   std::vector<std::int64_t> ends(as_index(count), 0);
   std::vector<std::optional<base::Diagnostics>> faults(ends.size());
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t i = next++; i < ends.size(); i = next++) {
-      Jitter own = jitter;
-      own.seed = base::derive(jitter.seed, i);
-      if (const auto outcome = step.run(own))
-        ends[i] = outcome->step_ps;
-      else
-        faults[i] = outcome.error();
-    }
+  const auto run = [&](std::size_t i) {
+    Jitter own = jitter;
+    own.seed = base::derive(jitter.seed, i);
+    if (const auto outcome = step.run(own))
+      ends[i] = outcome->step_ps;
+    else
+      faults[i] = outcome.error();
   };
-  {
-    std::vector<std::jthread> helpers;
-    for (int t = 1; t < std::min(threads, count); ++t) helpers.emplace_back(work);
-    work();
-  }
+  base::run_in_parallel(ends.size(), threads, [&] { return run; });
   for (const auto& fault : faults)
     if (fault) return base::fail(*fault);
   std::ranges::sort(ends);

@@ -4,7 +4,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "base/allocation.h"
+#include "base/process.h"
 #include "model/spec.h"
 #include "plan/lowering/lower.h"
 #include "plan/program/expand.h"

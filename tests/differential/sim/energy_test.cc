@@ -19,6 +19,25 @@ using costmodel::Objective;
 struct Energies {
   double minimised = 0, integral = 0;  // joules
 };
+/// A layer's floor, by which bounds leave strategies out, is no more than what it draws.
+void expect_floors(costmodel::LayerCosts& costs, const plan::Plan& plan) {
+  const plan::LayerContext context{.precision = plan.precision,
+                                   .sequence = plan.sequence,
+                                   .micro_batch_sequences = plan.micro_batch_sequences(),
+                                   .micro_batches = plan.micro_batches,
+                                   .global_batch = plan.global_batch,
+                                   .stages = plan.pipeline_degree(),
+                                   .split_backward = plan::splits_backward(plan.schedule)};
+  const int devices = plan.devices_per_stage();
+  for (const plan::Stage& stage : plan.stages) {
+    for (const plan::LayerRun& run : stage.runs) {
+      const std::int64_t all = costs.block(run, context, 0, devices).energy_ps,
+                         least = costs.block_floor(run.strategy, context, 0, devices).energy_ps;
+      EXPECT_GT(least, 0) << to_string(run.strategy);
+      EXPECT_LE(least, all) << to_string(run.strategy);
+    }
+  }
+}
 /// Of a plan on hosts of a cluster of the catalog.
 Energies both(const std::string& cluster, int hosts, const plan::UniformOptions& options) {
   auto model = model::find_model("llama-2-7b").value();
@@ -38,6 +57,7 @@ Energies both(const std::string& cluster, int hosts, const plan::UniformOptions&
   EXPECT_EQ(priced.stage_ps, timed.stage_ps);
   EXPECT_EQ(priced.stage_sync_ps, timed.stage_sync_ps);
   EXPECT_EQ(timed.energy_ps, 0);
+  expect_floors(costs, plan);
   const plan::Program program = plan::lower(plan, model).value();
   const SimReport report = simulate(program, cost, {.energy = true}).value();
   const double waiting = costmodel::MachinePower::of(topology)->waiting(topology).raw();

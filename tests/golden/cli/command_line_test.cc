@@ -54,6 +54,17 @@ TEST(CommandLine, PlanIsTheSameTwiceAndWithTwoThreads) {
   EXPECT_EQ(once.out, two.out);
 }
 
+TEST(CommandLine, LeastEnergyIsTheSameWithAnyThreads) {
+  const ScratchFolder folder;
+  const std::string plan =
+      "plan --model gpt2 --cluster dgx-a100 --hosts 7 --global-batch 32 --minimise energy --json "
+      "--threads ";
+  const CliResult one = run_cli(plan + "1", folder.path());
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  for (const char* more : {"2", "5"})
+    EXPECT_EQ(run_cli(plan + more, folder.path()).out, one.out) << more;
+}
+
 std::string read_text(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   std::stringstream text;

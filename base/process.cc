@@ -1,4 +1,4 @@
-#include "base/allocation.h"
+#include "base/process.h"
 
 #include <cstdlib>
 

@@ -13,7 +13,7 @@ using costmodel::LayerCost;
 using plan::LayerStrategy;
 
 // By what they take: a layer priced, a stage's memory asked; pairs compared and layers added up.
-constexpr std::uint64_t kTicksOfPrice = 1, kTicksOfPeak = 5, kPairsOfTick = 64, kLayersOfTick = 16;
+constexpr std::uint64_t kTicksOfPrice = 1, kTicksOfPeak = 8, kPairsOfTick = 64, kLayersOfTick = 16;
 
 /// Of the strategies of one layout those that no other beats, in every place.
 std::vector<KindOption> unbeaten_of_layouts(std::vector<KindOption> all) {

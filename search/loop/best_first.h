@@ -41,7 +41,7 @@ inline constexpr std::uint64_t kProofTicks = 2'000'000;
 /// the group's three most promising vocabularies, up to 1.25 times the best.
 enum class RunnersUp : std::uint8_t { kQuick, kCheapest };
 /// A few seconds: no request searches without end.
-inline constexpr std::uint64_t kSearchTicks = 5'400'000;
+inline constexpr std::uint64_t kSearchTicks = 4'800'000;
 /// How far a search goes. `problem_states`: effort limit of one problem; memory that is hard to
 /// decide leaves it open then (Status::kBudget).
 struct LoopOptions {

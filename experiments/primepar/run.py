@@ -18,8 +18,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 MODELS = {name: str(HERE / "models" / f"{name}.json") for name in ("opt-6.7b", "opt-175b", "bloom-7b1", "bloom-176b")}
 # The two constants that are taken from the paper's own timeline: what fp32 products run at, and what a device gets of its
 # host's card in a collective over hosts, a quarter of 6.6 GB/s.
-FLOPS = 14.8e12
+FP32 = ("fp32", 14.8e12)
+# What Figures 7 and 8 may have used: half precision on tensor cores, at half of their peak. bf16 has fp16's sizes.
+HALF = ("bf16", 62.5e12)
+STATE_BYTES = {"fp32": 16, "bf16": 18}  # of a parameter: values, gradients and Adam's three in fp32
 QUARTER_OF_A_CARD = 1.65e9
+A_THIRD_OF_A_CARD = 2.2e9
 # What a device gets in collectives over more than two hosts, if OPT-175B on 16 GPUs in Figure 9 (left) is to take its time.
 OVER_MORE_HOSTS = 1.18e9
 PRIMEPAR = "mlp in=K,P2x2; activation=K,M,K; mlp out=N,P2x2+1"
@@ -27,16 +31,17 @@ DEVICES = (4, 8, 16, 32)
 HIDDEN = {"opt-6.7b": 4096, "opt-175b": 12288, "llama-2-7b": 4096, "llama-2-70b": 8192, "bloom-7b1": 4096, "bloom-176b": 14336}
 
 
-def profile(folder, name, rates):
+def profile(folder, name, rates, products=FP32):
     """V100 at one rate of products; `rates`: bytes a second of a device in collectives over so many hosts, else NCCL's."""
     extent = 4096
-    seconds = 2 * extent**3 / FLOPS
+    dtype, flops = products
+    seconds = 2 * extent**3 / flops
     point = {"samples": 1, "seconds_median": seconds, "seconds_p10": seconds, "seconds_p90": seconds}
-    shape = {"dtype": "fp32", "sequences": 1, "tokens": extent, "in": extent, "out": extent, "bias": False}
+    shape = {"dtype": dtype, "sequences": 1, "tokens": extent, "in": extent, "out": extent, "bias": False}
     document = {
         "schema": "orrery.profile/1", "name": "primepar-v100", "device": "V100-SXM2-32GB",
         "provenance": {"source": "Wang et al., PrimePar, ASPLOS 2024, Figure 9", "machine": "V100-SXM2-32GB", "software": "",
-                       "date": "2024-04-27", "note": "one rate of fp32 products"},
+                       "date": "2024-04-27", "note": f"one rate of {dtype} products"},
         "operators": [point | {"phase": phase, "shape": shape | {"kind": kind}}
                       for kind in ("qkv", "projection", "mlp_in", "mlp_out") for phase in "FBG"],
         "composition_factor": 1.0, "composition_residual": 0.0, "context_bytes": 0, "launch_seconds": 5e-6, "layers": [],
@@ -44,7 +49,7 @@ def profile(folder, name, rates):
                          "bus_bandwidth_bytes_per_second": rate}
                         for size in DEVICES + (2,) for hosts, rate in rates.items() if hosts <= size],
         "overlap_slowdown": 1.0, "overlaps": True}
-    path = pathlib.Path(folder) / f"profile-{name}.json"
+    path = pathlib.Path(folder) / f"profile-{name}-{dtype}.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     return str(path)
 
@@ -59,9 +64,9 @@ class Orrery:
             sys.exit(f"{' '.join(done.args)}\n{done.stderr}")
         return json.loads(done.stdout)
 
-    def on_cluster(self, model, gpus, batch, prices, *options):
+    def on_cluster(self, model, gpus, batch, prices, *options, precision="fp32"):
         return self.partition("--model", MODELS.get(model, model), "--cluster", HERE / "cluster.yaml", "--hosts", max(1, gpus // 4),
-                              "--precision", "fp32", "--sequence-length", 2048, "--micro-batch", batch, "--profile", prices,
+                              "--precision", precision, "--sequence-length", 2048, "--micro-batch", batch, "--profile", prices,
                               "--skew", *options)
 
 
@@ -112,12 +117,12 @@ def spearman(a, b):
     return covariance / (sum((p - mean) ** 2 for p in x) * sum((q - mean) ** 2 for q in y)) ** 0.5
 
 
-def memory(plan, scores=1, state_bytes=16):
-    """A device's bytes, if so many tensors of the scores' size are kept and so many bytes a parameter."""
+def memory(plan, scores=1, state_bytes=16, counted=STATE_BYTES["fp32"]):
+    """A device's bytes, if so many tensors of the scores' size are kept and so many bytes a parameter, `counted` of the plan's."""
     operators = [(layer["count"], o) for layer in plan["layers"] for o in layer["operators"]]
     states = sum(count * o["state_bytes"] for count, o in operators)
     softmax = sum(count * o["stash_bytes"] for count, o in operators if o["name"] == "softmax")
-    return plan["memory_bytes"] + states * (state_bytes / 16 - 1) + softmax * (scores - 1)
+    return plan["memory_bytes"] + states * (state_bytes / counted - 1) + softmax * (scores - 1)
 
 
 def filled(cell):
@@ -169,30 +174,65 @@ def memory_table(cells, columns):
 
 def explained(orrery, cells, prices):
     """The setting, of those that the paper leaves open, that comes nearest to each cell's two ratios at once."""
-    print("| model | GPUs | published | then | memory: published | then | batch | collectives over hosts | "
+    print("| model | GPUs | published | then | memory: published | then | batch | products | collectives over hosts | "
           "Megatron-LM's tensor degree at least | tensors of scores kept | bytes a parameter | explained |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
     counts = [0, 0, 0]
     for cell in cells:
-        speed, kept = float(cell["megatron_over_primepar"]), float(cell["memory_ratio"])
+        speed, kept, gpus = float(cell["megatron_over_primepar"]), float(cell["memory_ratio"]), int(cell["gpus"])
         tried = []
-        for batch, (name, profile_path) in itertools.product(sorted({4, 8, 16, 32, filled(cell)}), prices.items()):
-            answer = orrery.on_cluster(cell["model"], int(cell["gpus"]), batch, profile_path, "--layers", 2)
+        of_cell = {key: path for key, path in prices.items() if gpus > 4 or key[1] == "NCCL"}
+        for batch, ((precision, name), profile_path) in itertools.product(sorted({4, 8, 12, 16, 24, 32, filled(cell)}), of_cell.items()):
+            answer = orrery.on_cluster(cell["model"], gpus, batch, profile_path, "--layers", 2, precision=precision)
             for least, scores, state_bytes in itertools.product((1, 4, 8), (1, 2, 4, 7), (4, 8, 16)):
                 some = [c for c in answer["conventional"] if c["tensor"] >= least and not c["sequence_parallel"]]
                 if some:
                     megatron, best = fastest(some), answer["best"]
                     ratio = megatron["time_ps"] / best["time_ps"]
-                    share = memory(best, scores, state_bytes) / memory(megatron, scores, state_bytes)
-                    tried.append((max(abs(ratio - speed), abs(share - kept)), least, batch, name, scores, state_bytes, ratio, share))
-        off, least, batch, name, scores, state_bytes, ratio, share = min(tried)
-        within = [min(abs(t[6] - speed) for t in tried) <= 0.05, min(abs(t[7] - kept) for t in tried) <= 0.05, off <= 0.05]
+                    of = (scores, state_bytes, STATE_BYTES[precision])
+                    share = memory(best, *of) / memory(megatron, *of)
+                    tried.append((max(abs(ratio - speed), abs(share - kept)), precision != "fp32", least, batch, name, scores, state_bytes,
+                                  ratio, share))
+        near = [t for t in tried if t[0] <= 0.05]  # products as in the timeline before others
+        off, half, least, batch, name, scores, state_bytes, ratio, share = min(near, key=lambda t: t[1:2] + t[:1]) if near else min(tried)
+        within = [min(abs(t[-2] - speed) for t in tried) <= 0.05, min(abs(t[-1] - kept) for t in tried) <= 0.05, off <= 0.05]
         counts = [n + w for n, w in zip(counts, within)]
         why = "both" if off <= 0.05 else "memory, not speed" if abs(share - kept) <= 0.05 else "none of these"
         print(f"| {cell['model']} | {cell['gpus']} | {speed} | {ratio:.2f} | {kept} | {share:.2f} | {batch} | "
-              f"{name if int(cell['gpus']) > 4 else 'none'} | {least} | {scores} | {state_bytes} | {why} |")
+              f"{'half precision' if half else 'fp32'} | {name if gpus > 4 else 'none'} | {least} | {scores} | {state_bytes} | {why} |")
     print(f"\nWithin 0.05 by some setting: the speed-up of {counts[0]} of {len(cells)}, the memory ratio of {counts[1]}, "
           f"both by one setting {counts[2]}.")
+
+
+def pipelines(orrery, cells, prices, batch=16, micro_batch=4):
+    """Figure 10: (p, d, m) on 32 GPUs, m of them to a replica of a stage; samples a second of `batch` sequences a step, beside those of
+    the Megatron-LM that the figure is relative to: p / ((micro-batches + p - 1) t(m) + reduction over d by a quarter of the card)."""
+    speeds, of_model = {}, {model: [c for c in cells if c["model"] == model] for model in dict.fromkeys(c["model"] for c in cells)}
+    name = lambda c: f"{c['pipeline']}, {c['data']}, {c['tensor']}"  # noqa: E731
+    for model, tensor in itertools.product(of_model, (4, 8, 16)):
+        answer = orrery.on_cluster(model, tensor, micro_batch, prices, "--layers", 2)
+        plans = [("primepar", answer["best"])]
+        plans += [("megatron", c) for c in answer["conventional"] if c["tensor"] == tensor and not c["sequence_parallel"]]
+        for c, (who, plan) in itertools.product([c for c in of_model[model] if int(c["tensor"]) == tensor], plans):
+            p, d = int(c["pipeline"]), int(c["data"])
+            gradients = sum(layer["count"] * o["state_bytes"] for layer in plan["layers"] for o in layer["operators"]) / 4
+            reduce_ps = 1e12 * 2 * (d - 1) / d * gradients / QUARTER_OF_A_CARD
+            speeds[model, name(c), who] = p / ((batch / d / micro_batch + p - 1) * plan["time_ps"] + reduce_ps)
+    print("| model | p, d, m | Megatron-LM, published | ours | PrimePar, published | ours |\n|---|---|---|---|---|---|")
+    pairs, best = [], []
+    for model, of in of_model.items():
+        base = next(speeds[model, name(c), "megatron"] for c in of if c["megatron"] == "1.0")
+        for c in of:
+            ours = {who: speeds.get((model, name(c), who), 0) / base for who in ("megatron", "primepar")}
+            pairs += [(float(c[who]), ours[who]) for who in ours if c[who] and ours[who]]
+            print(f"| {model} | {name(c)} |" + "".join(f" {c[who] or '-'} | {f'{ours[who]:.2f}' if ours[who] else '-'} |" for who in ours))
+        ends = [max((float(c[who] or 0), name(c)) for c in of) + max((speeds.get((model, name(c), who), 0), name(c)) for c in of)
+                for who in ("megatron", "primepar")]
+        best.append(f"| {model} | {ends[1][0] / ends[0][0]:.2f} | {ends[0][1]} | {ends[1][1]} | {ends[1][2] / ends[0][2]:.2f} | "
+                    f"{ends[0][3]} | {ends[1][3]} |")
+    print(f"| mean error | | | | | {error(pairs):.2f} |\n| Spearman | | | | | {spearman(*zip(*pairs)):.2f} |")
+    print("\n| best against best | published | Megatron-LM's p, d, m | PrimePar's | ours | Megatron-LM's | PrimePar's |\n"
+          "|---|---|---|---|---|---|---|", *best, sep="\n")
 
 
 def draw(columns, path):
@@ -249,9 +289,11 @@ def main():
     with open(HERE / "published.csv", newline="", encoding="utf-8") as file:
         cells = list(csv.DictReader(file))
     with tempfile.TemporaryDirectory() as folder:
-        quarter = profile(folder, "quarter", dict.fromkeys((2, 4, 8), QUARTER_OF_A_CARD))
-        slower = profile(folder, "slower", {2: QUARTER_OF_A_CARD, 4: OVER_MORE_HOSTS, 8: OVER_MORE_HOSTS})
-        nccl = profile(folder, "nccl", {})
+        of_hosts = {"a quarter of the card each": ("quarter", dict.fromkeys((2, 4, 8), QUARTER_OF_A_CARD)),
+                    "less over more hosts": ("slower", {2: QUARTER_OF_A_CARD, 4: OVER_MORE_HOSTS, 8: OVER_MORE_HOSTS}),
+                    "NCCL": ("nccl", {})}
+        quarter, slower, nccl = (profile(folder, *how) for how in of_hosts.values())
+        of_hosts["a third of the card each"] = ("third", dict.fromkeys((2, 4, 8), A_THIRD_OF_A_CARD))
         print("\n### Timeline\n")
         timeline(orrery, nccl)
         print("\n### Figure 9\n")
@@ -269,7 +311,11 @@ def main():
                    given.plot)
         print("\n### What would explain a cell of Figures 7 and 8\n")
         explained(orrery, [c for c in cells if c["figure"] != "9"],
-                  {"a quarter of the card each": quarter, "less over more hosts": slower, "NCCL": nccl})
+                  {(products[0], name): profile(folder, file, rates, products)
+                   for products in (FP32, HALF) for name, (file, rates) in of_hosts.items()})
+        print("\n### Figure 10, with pipelines on 32 GPUs\n")
+        with open(HERE / "published_pipelines.csv", newline="", encoding="utf-8") as file:
+            pipelines(orrery, list(csv.DictReader(file)), nccl)
         print("\n### Search\n")
         search_times(orrery, nccl)
     print("\n### Today\n")

@@ -156,7 +156,7 @@ class Least {
   /// Numbers of hosts that may take less than `least`, which `use` may lower: one, since its plan
   /// cuts off most others, then always four at once, so that no answer depends on the threads.
   template <class Use>  // void(Point&, Tried)
-  Result<void> search_all(std::vector<Point>& points, bool simulate, double& least,
+  Result<void> search_all(std::vector<Point>& points, bool simulates, double& least,
                           const Use& use) {
     constexpr std::size_t kTogether = 4;
     const int threads = question_.request.threads;
@@ -166,7 +166,7 @@ class Least {
       std::vector<std::optional<Result<Tried>>> tried(count);
       const auto try_one = [&](std::size_t i) {
         if (together[i].least <= least * (1 + kFormError))
-          tried[i] = search(together[i].hosts, simulate, least, count > 1 ? 1 : threads);
+          tried[i] = search(together[i].hosts, simulates, least, count > 1 ? 1 : threads);
       };
       base::run_in_parallel(count, threads, [&] { return try_one; });
       for (std::size_t i = 0; i < count; ++i) {

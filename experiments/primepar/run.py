@@ -16,14 +16,15 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 MODELS = {name: str(HERE / "models" / f"{name}.json") for name in ("opt-6.7b", "opt-175b", "bloom-7b1", "bloom-176b")}
-# The two constants that are taken from the paper's own timeline: what fp32 products run at, and what a device gets of its
-# host's card in a collective over hosts, a quarter of 6.6 GB/s.
+# The two constants that are taken from the paper's own timeline: what fp32 products run at (operations a second), and what a
+# device gets of its host's card in a collective over hosts, a quarter of 6.6 GB/s.
 FP32 = ("fp32", 14.8e12)
-# What Figures 7 and 8 may have used: half precision on tensor cores, at half of their peak. bf16 has fp16's sizes.
-HALF = ("bf16", 62.5e12)
-STATE_BYTES = {"fp32": 16, "bf16": 18}  # of a parameter: values, gradients and Adam's three in fp32
 QUARTER_OF_A_CARD = 1.65e9
+# What Figures 7 and 8 may have had instead: half precision on tensor cores, at half of their peak of 125 TFLOP/s (bf16 has fp16's
+# sizes), and a third of the card.
+HALF = ("bf16", 62.5e12)
 A_THIRD_OF_A_CARD = 2.2e9
+STATE_BYTES = {"fp32": 16, "bf16": 18}  # of a parameter: its value, its gradient, and Adam's states in fp32
 # What a device gets in collectives over more than two hosts, if OPT-175B on 16 GPUs in Figure 9 (left) is to take its time.
 OVER_MORE_HOSTS = 1.18e9
 PRIMEPAR = "mlp in=K,P2x2; activation=K,M,K; mlp out=N,P2x2+1"
@@ -194,7 +195,7 @@ def explained(orrery, cells, prices):
                     tried.append((max(abs(ratio - speed), abs(share - kept)), precision != "fp32", least, batch, name, scores, state_bytes,
                                   ratio, share))
         near = [t for t in tried if t[0] <= 0.05]  # products as in the timeline before others
-        off, half, least, batch, name, scores, state_bytes, ratio, share = min(near, key=lambda t: t[1:2] + t[:1]) if near else min(tried)
+        off, half, least, batch, name, scores, state_bytes, ratio, share = min(near, key=lambda t: (t[1], t[0])) if near else min(tried)
         within = [min(abs(t[-2] - speed) for t in tried) <= 0.05, min(abs(t[-1] - kept) for t in tried) <= 0.05, off <= 0.05]
         counts = [n + w for n, w in zip(counts, within)]
         why = "both" if off <= 0.05 else "memory, not speed" if abs(share - kept) <= 0.05 else "none of these"

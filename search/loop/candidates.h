@@ -27,7 +27,7 @@
 /// (costmodel/closed_form/layer_energy.h): simulated is the time alone. Of those close to the least
 /// the integral over the simulated timeline decides.
 ///
-/// Of a step of millions of operations two shorter ones say the rest (sim::extrapolated_report).
+/// Two shorter steps say what a long one takes (sim::extrapolated_report), if only to compare it.
 #include <algorithm>
 #include <cstdint>
 #include <limits>

@@ -23,7 +23,6 @@ struct SlicePlanes {
   int bits = 0;
   std::array<std::uint64_t, kMostBits> planes{};
   bool operator==(const SlicePlanes&) const = default;
-  auto operator<=>(const SlicePlanes&) const = default;
 };
 
 inline constexpr std::size_t kTensorDimensions = 4;
@@ -34,7 +33,11 @@ struct Layout64 {
   /// The tensor's share on one device is 2^-bits.
   int bits() const;
   bool operator==(const Layout64&) const = default;
-  auto operator<=>(const Layout64&) const = default;
+};
+/// For unordered containers.
+struct LayoutHash {
+  std::size_t operator()(const SlicePlanes& slices) const;
+  std::size_t operator()(const Layout64& layout) const;
 };
 /// Of `dimensions` as `partition` has them in a step.
 Layout64 layout_of(const Partition& partition, std::span<const Dimension> dimensions, Phase phase,
@@ -47,33 +50,43 @@ struct Traffic {
   bool operator==(const Traffic&) const = default;
 };
 
-/// Of every change from one of `held` to one of `wanted`. Hosts are blocks of 2^host_bits
+/// What a change moves, by layout of several.
+struct TrafficColumns {
+  std::span<std::int32_t> in_hosts, across;
+};
+
+/// Of every change from one of `held` to one of `wanted`, and back. Hosts are blocks of 2^host_bits
 /// neighbours of 2^bits devices. Few slices of a dimension occur in many layouts, so which devices
-/// meet is found once for each pair of slices.
+/// meet is found once for each pair of slices. The pairs of devices of a host whose blocks meet are
+/// the same both ways:
+///
+///   at home or in the host = pairs / copies of a block in a host * size of what meets
 class TrafficTable {
  public:
   /// @pre host_bits <= bits.
   TrafficTable(std::span<const Layout64> held, std::span<const Layout64> wanted, int bits,
                int host_bits);
-  /// From held[h] to each of the wanted. @pre as many as there are, of both.
-  void from(std::size_t h, std::span<std::int32_t> in_hosts, std::span<std::int32_t> across) const;
+  /// Between held[h] and wanted[first], wanted[first + 1], ... @pre all spans as long, and as many
+  /// layouts there.
+  void between(std::size_t h, std::size_t first, const TrafficColumns& there,
+               const TrafficColumns& back) const;
 
  private:
   template <std::size_t kWords>
-  void count(std::size_t h, std::int32_t* in_hosts, std::int32_t* across) const;
+  void count(std::size_t h, std::size_t first, const TrafficColumns& there,
+             const TrafficColumns& back) const;
   struct Side {
     std::vector<std::array<std::uint16_t, kTensorDimensions>> slices;  // [layout] by dimension
     std::vector<int> bits;                                             // [layout]
-    std::array<std::vector<SlicePlanes>, kTensorDimensions> known;     // by dimension
+    std::vector<int> copies;  // [layout] devices of a host with equal blocks are 2^copies
+    std::array<std::vector<SlicePlanes>, kTensorDimensions> known;  // by dimension
   };
-  static Side side_of(std::span<const Layout64> layouts);
+  [[nodiscard]] Side side_of(std::span<const Layout64> layouts) const;
 
   int bits_;
   std::size_t views_;  // of a host's devices: d sees what d ^ x holds
   std::size_t words_;  // that hold the devices of all views side by side
   Side held_, wanted_;
-  // [held] devices of a host with equal blocks are 2^copies, each one among them
-  std::vector<int> copies_;
   // by dimension: [held slices][wanted slices][word] devices that meet
   std::array<std::vector<std::uint64_t>, kTensorDimensions> meets_;
   // [held slices][wanted slices] bits of the finer

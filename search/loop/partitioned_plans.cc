@@ -15,7 +15,7 @@ namespace {
 using plan::Schedule;
 
 /// Effort of one search by id bits: about the milliseconds of docs/results/primepar.md.
-constexpr std::array<std::int64_t, plan::kMostBits + 1> kSearchTicksOf{1, 1, 1, 3, 20, 250, 5'000};
+constexpr std::array<std::int64_t, plan::kMostBits + 1> kSearchTicksOf{1, 1, 1, 2, 8, 60, 800};
 /// Of what a layer's time by its memory says, in turn: what a byte is worth where plans do not fit.
 constexpr std::array kMemoryWeights{0.0, 0.25, 1.0, 4.0};
 

@@ -78,6 +78,12 @@ std::int64_t PartitionPrices::segment_ps(const SegmentShape& s, Phase phase) {
 
 std::int64_t PartitionPrices::all_reduce_ps(std::uint32_t mask, std::int64_t bytes) {
   if (mask == 0 || bytes == 0) return 0;
+  const auto [known, fresh] = reduces_.try_emplace({mask, bytes}, 0);
+  if (fresh) known->second = priced_all_reduce_ps(mask, bytes);
+  return known->second;
+}
+
+std::int64_t PartitionPrices::priced_all_reduce_ps(std::uint32_t mask, std::int64_t bytes) {
   const costmodel::CollectivePrices& prices = cost_.communication();
   const plan::Group group{"partition", 1 << std::popcount(mask), as_int(mask & ~(mask - 1))};
   const auto paths = [&](costmodel::Pattern pattern) -> const costmodel::PathSummary& {

@@ -104,6 +104,7 @@ class PartitionPrices {
   std::int64_t gradient_bytes(std::int64_t elements) const;
   std::int64_t segment_ps(const model::SegmentShape& shape, plan::Phase phase);
   std::int64_t all_reduce_ps(std::uint32_t mask, std::int64_t bytes);
+  std::int64_t priced_all_reduce_ps(std::uint32_t mask, std::int64_t bytes);
   void price_weights(std::int64_t elements, std::uint32_t summed, OperatorPrice& price);
   std::int64_t update_ps(std::int64_t elements, std::int64_t owned) const;
   void price_linear(const plan::Operator& op, const plan::Partition& p, OperatorPrice& price);
@@ -126,7 +127,8 @@ class PartitionPrices {
   };
   Rate in_host_, across_;
   std::map<std::string, Shifts> shifts_;
-  std::map<std::uint32_t, std::map<int, costmodel::PathSummary>> groups_;  // [mask][pattern]
+  std::map<std::uint32_t, std::map<int, costmodel::PathSummary>> groups_;   // [mask][pattern]
+  std::map<std::pair<std::uint32_t, std::int64_t>, std::int64_t> reduces_;  // [mask, bytes]
   std::map<std::array<std::int64_t, 8>, std::int64_t> segments_;
 };
 

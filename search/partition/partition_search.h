@@ -3,31 +3,17 @@
 /// The fastest partition of every operator of a stack of equal layers, and what conventional
 /// partitioning makes of the same layers.
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "costmodel/cost_model.h"
-#include "search/partition/partition_prices.h"
+#include "search/partition/chain_bounds.h"
+#include "search/partition/priced_plans.h"
 #include "search/partition/segmented_program.h"
 
 namespace orrery::search {
-
-struct PartitionRequest {
-  int bits = 0;                // 2^bits devices
-  std::int64_t sequences = 0;  // of a micro-batch, over all devices
-  std::int64_t tokens = 0;     // of a sequence
-  int layers = 1;
-  /// Picoseconds that a byte of parameters, their states and stashed tensors on a device is worth.
-  double memory_weight = 0;
-  int skews = 0;                 // of primitives
-  bool primitives = true;        // without: splits alone
-  bool fused_attention = false;  // where devices have whole heads
-  PartitionStep step = {};
-  std::map<std::string, plan::Sequence> fixed = {};  // by operator's name
-};
 
 /// Of one layer's operator.
 struct OperatorChoice {
@@ -77,43 +63,32 @@ class PartitionSearch {
   /// softmax of fused attention; nothing where a sequence is not in an operator's space.
   std::optional<PartitionAnswer> given(const std::vector<plan::Sequence>& sequences) const;
 
-  /// Picoseconds of a tick.
+  /// Picoseconds of a tick, and how many the best layers take.
   std::int64_t tick_ps() const { return tick_ps_; }
-  const LayerTables& tables() const { return tables_; }
+  std::int64_t ticks() const { return ticks_; }
+  /// Of all plans, those included that the search left out.
+  LayerTables tables() const;
 
  private:
   PartitionSearch(const costmodel::CostModel& cost, const PartitionRequest& request);
   PartitionAnswer answer(const std::vector<LayerPlans>& layers) const;
-  std::optional<int> plan_of(int op, const plan::Sequence& sequence) const;
-  void price_operators();
-  void price_fused();
+  using Kept = std::array<PlanNumbers, plan::kLayerOperators>;
   void choose_tick();
+  double worth(const OperatorPrice& price) const;
   Ticks node_ticks(const OperatorPrice& price) const;
-  void price_tables();
+  PlanNumbers all_of(int op) const;
+  Kept all_plans() const;
+  OperatorTable operator_table(int op, const PlanNumbers& plans) const;
+  FusedTable fused_table(const Kept& kept, const LayerTables& tables) const;
+  void fill_operators(const Kept& kept, LayerTables& tables) const;
+  LayerTables tables_of(const Kept& kept) const;
+  ChainEdge chain_edge(int from, const PlanNumbers& behind) const;
+  std::optional<PartitionProgram> solve_in_ticks() const;
   bool solve();
-  EdgeTable edge(int from, int to, TickMatrix& scratch) const;
-  struct Moves {
-    std::int64_t elements = 0;
-    // [class] layout of the output; [column] what is read, and its gradient
-    std::vector<plan::Layout64> held = {}, wanted = {}, gradients = {};
-    // half of an all-reduce of the output, of the gradient
-    std::vector<Ticks> scatter = {}, gradient_scatter = {};
-  };
-  void add_moves(const Moves& moves, TickMatrix& back, TickMatrix& cost) const;
-  bool hands_on_sum(int op) const;
-  int forward_runs() const { return request_.step.recomputes ? 2 : 1; }
-  /// Adds what all tensors cost that go from one operator to the other.
-  void add_moves(int from, std::size_t from_plan, int to, std::size_t to_plan,
-                 OperatorChoice& choice) const;
 
   PartitionRequest request_;
-  PartitionPrices prices_;
-  std::vector<std::vector<plan::Partition>> plans_;  // [operator]
-  std::vector<std::vector<OperatorPrice>> priced_;   // [operator][plan]
-  std::vector<std::vector<int>> classes_;            // [operator][plan]
-  std::vector<std::optional<OperatorPrice>> fused_;  // [plan of the values], if it may be
-  std::int64_t tick_ps_ = 1;
-  LayerTables tables_;
+  PricedPlans plans_;
+  std::int64_t tick_ps_ = 1, ticks_ = 0;
   std::vector<LayerPlans> best_;
 };
 

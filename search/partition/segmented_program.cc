@@ -191,6 +191,18 @@ Front follow(const std::vector<std::int64_t>& cost, const OperatorTable& stream,
   return front;
 }
 
+/// To which layers cost least, without it: it is another layer's.
+std::size_t last_stream(const std::vector<std::int64_t>& cost, const OperatorTable& stream) {
+  std::size_t best = 0;
+  std::int64_t least = kUnreached;
+  for (std::size_t s = 0; s < cost.size(); ++s) {
+    if (cost[s] == kUnreached || cost[s] - stream.cost[s] >= least) continue;
+    least = cost[s] - stream.cost[s];
+    best = s;
+  }
+  return best;
+}
+
 }  // namespace
 
 std::optional<PartitionProgram> solve_partition(const LayerTables& tables, int layers) {
@@ -199,18 +211,19 @@ std::optional<PartitionProgram> solve_partition(const LayerTables& tables, int l
   std::vector<std::int64_t> cost;
   for (const Ticks own : stream.cost) cost.push_back(own < kNever ? own : kUnreached);
   std::vector<Front> fronts;
+  PartitionProgram program{.ticks = 0, .runs = {0}, .layers = {}};
+  std::size_t end = 0;
   for (int l = 0; l < layers; ++l) {
     fronts.push_back(follow(cost, stream, halves.attention()));
     fronts.push_back(follow(fronts.back().cost, stream, halves.mlp()));
     cost = fronts.back().cost;
+    end = last_stream(cost, stream);
+    if (cost[end] == kUnreached) return std::nullopt;
+    program.runs.push_back(cost[end] - stream.cost[end]);
   }
-  for (std::size_t s = 0; s < cost.size(); ++s)  // the last stream is another layer's
-    if (cost[s] != kUnreached) cost[s] -= stream.cost[s];
-  const auto least = std::ranges::min_element(cost);
-  if (*least == kUnreached) return std::nullopt;
-  PartitionProgram program{.ticks = *least, .layers = {}};
+  program.ticks = program.runs.back();
   program.layers.resize(as_index(layers));
-  int at = as_int(least - cost.begin());
+  int at = as_int(end);
   std::map<std::array<int, 3>, LayerPlans> known;
   for (int l = layers - 1; l >= 0; --l) {
     LayerPlans& plans = program.layers[as_index(l)];

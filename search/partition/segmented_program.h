@@ -8,8 +8,7 @@
 /// ends are fixed is a product of matrices over (min, +):
 ///
 ///   W(q, v)  = min over scores, softmax of their costs and edges, + n(v), or where attention may
-///   be
-///              one operation e_qkv,scores(q, v) + fused(v); + e_qkv,values(q, v)
+///              be one operation e_qkv,scores(q, v) + fused(v); + e_qkv,values(q, v)
 ///   G(v, S') = min over projection
 ///   A(S, S') = min over q, v of e(S, q) + W(q, v) + G(v, S') + e_residual(S, S') + n(S')
 ///   M(S', S) = min over mlp in, activation, mlp out, + e_residual + n(S)
@@ -31,6 +30,9 @@
 #include "search/partition/tick_matrix.h"
 
 namespace orrery::search {
+
+/// A few of an operator's plans.
+using PlanNumbers = std::vector<int>;
 
 struct OperatorTable {
   std::vector<Ticks> cost;    // [plan]
@@ -66,6 +68,7 @@ inline constexpr int kFusedPlan = -1;
 using LayerPlans = std::array<int, plan::kLayerOperators>;
 struct PartitionProgram {
   std::int64_t ticks = 0;
+  std::vector<std::int64_t> runs;  // [n] ticks of the best n layers in a row, up to all of them
   std::vector<LayerPlans> layers;
 };
 /// Nothing where every choice has a half of kNever or more.

@@ -1,8 +1,7 @@
 #pragma once
 /// \file
-/// Matrices of costs in whole ticks, and the loops over all of their cells.
+/// Matrices of costs in whole ticks, and their product over (min, +).
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace orrery::search {
@@ -22,15 +21,5 @@ struct TickMatrix {
 };
 /// min(kNever, min_k a(i, k) + b(k, j)) for all i, j. @pre shapes match.
 TickMatrix min_plus(const TickMatrix& a, const TickMatrix& b);
-
-/// Time of moves in units of a tick: so many where there is any, and so many for each part.
-struct MoveTicks {
-  double in_host_latency = 0, in_host_part = 0, across_latency = 0, across_part = 0;
-};
-/// What moves takes a tick more than it fills. @pre equal sizes.
-void add_ticks(const MoveTicks& terms, std::span<const std::int32_t> in_hosts,
-               std::span<const std::int32_t> across, std::span<Ticks> ticks);
-/// a(i, j) = min(a(i, j) + b(j, i), kNever). @pre b has a's shape transposed.
-void add_transposed(const TickMatrix& b, TickMatrix& a);
 
 }  // namespace orrery::search

@@ -1,8 +1,10 @@
 // The segmented program against every combination of plans: on random tables, and on the real
-// tables of two devices.
+// tables of two devices; what bounds leave out against what they may.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <map>
 #include <random>
 
 #include "base/numbers.h"
@@ -81,11 +83,23 @@ class BruteForce {
     choose(0, kStreamIn);
     return least_;
   }
+  /// Of one layer with each plan. @pre least() ran.
+  std::int64_t least_with(LayerOperator op, int plan) const {
+    const auto at = least_with_.find({op, plan});
+    return at == least_with_.end() ? std::numeric_limits<std::int64_t>::max() : at->second;
+  }
 
  private:
   void choose(std::size_t layer, int op) {
     if (layer == layers_.size()) {
-      least_ = std::min(least_, ticks_of(t_, layers_));
+      const std::int64_t ticks = ticks_of(t_, layers_);
+      least_ = std::min(least_, ticks);
+      if (layers_.size() > 1) return;
+      for (int i = 0; i < kLayerOperators; ++i) {
+        const auto [known, fresh] =
+            least_with_.try_emplace({i, layers_.front()[as_index(i)]}, ticks);
+        known->second = std::min(known->second, ticks);
+      }
       return;
     }
     LayerPlans& plans = layers_[layer];
@@ -115,7 +129,91 @@ class BruteForce {
   const LayerTables& t_;
   std::vector<LayerPlans> layers_;
   std::int64_t least_ = std::numeric_limits<std::int64_t>::max();
+  std::map<std::pair<int, int>, std::int64_t> least_with_;  // [operator, plan]
 };
+
+/// The table's cells, columns by first appearance.
+ChainEdge chain_edge(const EdgeTable& table, const PlanNumbers& behind) {
+  std::vector<int> number(table.cost.columns, -1), columns;
+  ChainEdge edge;
+  for (const int p : behind) {
+    const int c = table.column[as_index(p)];
+    if (number[as_index(c)] < 0) {
+      number[as_index(c)] = as_int(columns.size());
+      columns.push_back(c);
+    }
+    edge.column.push_back(number[as_index(c)]);
+  }
+  edge.saved_by_row.assign(table.cost.rows, 0);
+  edge.saved_by_column.assign(columns.size(), 0);
+  edge.cells = [&table, columns](std::size_t row, std::size_t first, std::span<Ticks> cells) {
+    for (std::size_t i = 0; i < cells.size(); ++i)
+      cells[i] = table.cost.row(row)[columns[first + i]];
+  };
+  return edge;
+}
+
+TEST(PartitionOracle, BoundsKeepEveryPlanOfCheapLayers) {
+  int left_out = 0;
+  for (unsigned seed = 0; seed < 150; ++seed) {
+    const LayerTables t = RandomTables(seed).tables();
+    const std::array<const EdgeTable*, kLayerOperators - 1> chain{
+        &t.stream_qkv,         &t.qkv_scores,        &t.scores_softmax, &t.softmax_values,
+        &t.values_projection,  &t.projection_stream, &t.stream_mlp_in,  &t.mlp_in_activation,
+        &t.activation_mlp_out, &t.mlp_out_stream};
+    const ChainBounds bounds(t.operators, t.fused, [&](int from, const PlanNumbers& behind) {
+      return chain_edge(*chain[as_index(from)], behind);
+    });
+    BruteForce all(t, 1);
+    const std::int64_t least = all.least();
+    EXPECT_LE(bounds.least(), least);
+    for (const std::int64_t limit : {least, least + least / 4}) {
+      const auto kept = bounds.within(limit);
+      for (int i = 0; i < kLayerOperators; ++i)
+        for (int p = 0; p < as_int(t.operators[as_index(i)].cost.size()); ++p) {
+          const bool is_kept = std::ranges::binary_search(kept[as_index(i)], p);
+          if (all.least_with(LayerOperator(i), p) <= limit) {
+            EXPECT_TRUE(is_kept) << "seed " << seed << ", plan " << p << " of " << i;
+          }
+          left_out += is_kept ? 0 : 1;
+        }
+    }
+  }
+  EXPECT_GT(left_out, 300);
+}
+
+TEST(PartitionOracle, LimitThatProves) {
+  // One other layer beside the best one; two in place of both; three runs of one layer each.
+  EXPECT_EQ(proving_limit(std::array<std::int64_t, 2>{0, 10}), 10);
+  EXPECT_EQ(proving_limit(std::array<std::int64_t, 3>{0, 10, 21}), 11);
+  EXPECT_EQ(proving_limit(std::array<std::int64_t, 6>{0, 10, 25, 40, 55, 70}), 20);
+  // Every stack with others: none costs less, and with a limit below one could.
+  std::mt19937 random{5};
+  for (int times = 0; times < 50; ++times) {
+    std::vector<std::int64_t> runs{0};
+    for (int n = 0; n < 7; ++n) runs.push_back(runs.back() + 50 + as_int(random() % 30));
+    const std::int64_t limit = proving_limit(runs);
+    const auto least_with_others = [&](std::int64_t other) {
+      std::int64_t least = std::numeric_limits<std::int64_t>::max();
+      for (unsigned others = 1; others < 1U << 7; ++others) {
+        std::int64_t sum = 0;
+        std::size_t run = 0;
+        for (unsigned l = 0; l <= 7; ++l) {
+          const bool ends = l == 7 || (others >> l & 1) != 0;
+          run = ends ? 0 : run + 1;
+          if (!ends)
+            sum += runs[run] - runs[run - 1];
+          else if (l < 7)
+            sum += other;
+        }
+        least = std::min(least, sum);
+      }
+      return least;
+    };
+    EXPECT_GT(least_with_others(limit + 1), runs.back());
+    EXPECT_LE(least_with_others(limit), runs.back());
+  }
+}
 
 TEST(PartitionOracle, RandomTables) {
   int different = 0;
@@ -173,6 +271,29 @@ TEST(PartitionOracle, TwoDevices) {
       EXPECT_EQ(solve_partition(search.tables(), 1)->ticks, BruteForce(search.tables(), 1).least());
     }
   }
+}
+
+TEST(PartitionOracle, WhatIsLeftOutIsInNoOptimum) {
+  const auto model = model::find_model("llama-3-8b").value();
+  const auto cost = costmodel::CostModel::make(
+                        model, topologies::catalog_topology("dgx-1-v100", 2).value(), std::nullopt,
+                        {.precision = model::Precision::kFloat32, .sequence = 512, .library = {}})
+                        .value();
+  for (const int bits : {2, 4})
+    for (const int layers : {1, 3, 32})
+      for (const double weight : {0.0, 100.0})
+        for (const bool fused : {false, true}) {
+          const PartitionRequest request{.bits = bits,
+                                         .sequences = 4,
+                                         .tokens = 512,
+                                         .layers = layers,
+                                         .memory_weight = weight,
+                                         .skews = fused ? 1 : 0,
+                                         .fused_attention = fused};
+          const auto search = PartitionSearch::make(cost, request).value();
+          EXPECT_EQ(search.ticks(), solve_partition(search.tables(), layers)->ticks)
+              << bits << " bits, " << layers << " layers, weight " << weight;
+        }
 }
 
 }  // namespace

@@ -328,6 +328,35 @@ TEST(Layout, CountsWhatMoves) {
   }
 }
 
+TEST(Layout, CountsBothWaysAtOnce) {
+  constexpr std::array kHeld{kTokens, kOut}, kWanted{kTokens, kIn};
+  const SequenceSpace space{
+      .dimensions = {kBatch, kTokens, kIn, kOut}, .limits = {}, .primitives = true, .skews = 1};
+  std::mt19937 random{4};
+  for (int bits = 1; bits <= kMostBits; ++bits) {
+    const std::vector<Sequence> all = sequences(space, bits);
+    const auto any = [&](std::span<const Dimension> dimensions) {
+      const Partition p(all[random() % all.size()]);
+      return layout_of(p, dimensions, Phase::kF, p.steps() - 1);
+    };
+    const int host_bits = as_int(random() % static_cast<unsigned>(bits + 1));
+    std::vector<Layout64> held, wanted;
+    for (int i = 0; i < 8; ++i) held.push_back(any(kHeld));
+    for (int i = 0; i < 12; ++i) wanted.push_back(any(kWanted));
+    const TrafficTable table(held, wanted, bits, host_bits);
+    for (std::size_t h = 0; h < held.size(); ++h) {
+      constexpr std::size_t kFirst = 3, kColumns = 9;
+      std::array<std::array<std::int32_t, kColumns>, 4> moved{};
+      table.between(h, kFirst, {moved[0], moved[1]}, {moved[2], moved[3]});
+      for (std::size_t i = 0; i < kColumns; ++i) {
+        const Layout64& other = wanted[kFirst + i];
+        EXPECT_EQ((Traffic{moved[0][i], moved[1][i]}), traffic(held[h], other, bits, host_bits));
+        EXPECT_EQ((Traffic{moved[2][i], moved[3][i]}), traffic(other, held[h], bits, host_bits));
+      }
+    }
+  }
+}
+
 TEST(Layout, SkewLeavesAChainInPlace) {
   constexpr std::array kHeld{kTokens, kOut}, kWanted{kTokens, kIn};
   for (int k = 1; k <= 3; ++k) {

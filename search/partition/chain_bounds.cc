@@ -152,19 +152,25 @@ std::array<PlanNumbers, kLayerOperators> ChainBounds::within(std::int64_t limit)
   return kept;
 }
 
-std::int64_t proving_limit(std::span<const std::int64_t> runs) {
+bool proves(std::span<const std::int64_t> runs, std::int64_t limit) {
   const std::size_t layers = runs.size() - 1;
-  std::int64_t limit = 0;
-  std::vector<std::int64_t> parted(runs.begin(), runs.end());  // [layers] in k + 1 runs, the least
-  for (std::size_t k = 1; k <= layers; ++k) {
-    std::vector<std::int64_t> more(layers + 1 - k, kFar);
-    for (std::size_t n = 0; n < more.size(); ++n)
-      for (std::size_t last = 0; last <= n; ++last)
-        more[n] = std::min(more[n], parted[n - last] + runs[last]);
-    parted = std::move(more);
-    limit = std::max(limit, (runs.back() - parted[layers - k]) / static_cast<std::int64_t>(k));
+  // [layers] with a dearer one among them, and whether or not
+  std::vector<std::int64_t> dearer(layers + 1, kFar), least(layers + 1, 0);
+  for (std::size_t n = 1; n <= layers; ++n) {
+    for (std::size_t before = 0; before < n; ++before)
+      dearer[n] = std::min(dearer[n], least[before] + limit + 1 + runs[n - 1 - before]);
+    least[n] = std::min(runs[n], dearer[n]);
   }
-  return limit;
+  return dearer[layers] > runs[layers];
+}
+
+std::int64_t proving_limit(std::span<const std::int64_t> runs) {
+  std::int64_t too_low = -1, enough = runs.back();  // any dearer layer is more than all
+  while (enough - too_low > 1) {
+    const std::int64_t middle = std::midpoint(too_low, enough);
+    (proves(runs, middle) ? enough : too_low) = middle;
+  }
+  return enough;
 }
 
 }  // namespace orrery::search

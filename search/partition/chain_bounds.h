@@ -42,7 +42,7 @@ class ChainBounds {
   /// The edge from operator `from` to the next one, whose plans are given in some order.
   using EdgeOf = std::function<ChainEdge(int from, const PlanNumbers& behind)>;
   using Operators = std::array<OperatorTable, plan::kLayerOperators>;
-  /// Both must outlive this object. @pre no edge that jumps is below 0.
+  /// Operators and `fused` must outlive this object. @pre no edge that jumps is below 0.
   ChainBounds(const Operators& operators, const FusedTable& fused, const EdgeOf& edge_of);
 
   /// No layer costs less.
@@ -73,12 +73,15 @@ class ChainBounds {
   std::array<Edge, plan::kLayerOperators - 1> edges_;  // [operator before]
 };
 
-/// Of stacks whose layers of at most `limit` ticks take runs[n] at best, n of them in a row: the
-/// least limit by which no other layer is in a stack of runs.back() or less. k others part k + 1
-/// runs,
+/// Of layers of at most `limit` ticks the best n in a row take runs[n]. Whether all stacks of
+/// runs.size() - 1 layers with others among them take more than runs.back(). k others part k + 1
+/// runs:
 ///
-///   sum over runs n_0 + .. + n_k = layers - k of runs[n_i] + k (limit + 1) > runs[layers]
+///   min over k > 0, n_0 + .. + n_k = layers - k of  k (limit + 1) + sum of runs[n_i]  >
+///   runs[layers]
 ///
+bool proves(std::span<const std::int64_t> runs, std::int64_t limit);
+/// The least limit that does, with these runs.
 std::int64_t proving_limit(std::span<const std::int64_t> runs);
 
 }  // namespace orrery::search

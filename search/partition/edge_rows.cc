@@ -80,7 +80,7 @@ void EdgeRows::cells(std::size_t row, std::size_t first, std::span<Ticks> cells)
 void EdgeRows::add(const Tensor& t, std::size_t row, std::size_t first,
                    std::span<Ticks> cells) const {
   using Counts = std::array<std::int32_t, kTogether>;
-  Counts near, far, near_back, far_back, near_apart, far_apart;
+  Counts near, far, near_back, far_back, near_apart, far_apart, unused_near, unused_far;
   const auto of = [](Counts& counts, std::size_t n) { return std::span(counts).first(n); };
   const std::size_t n = cells.size();
   t.both_ways.between(row, first, {of(near, n), of(far, n)}, {of(near_back, n), of(far_back, n)});
@@ -92,8 +92,8 @@ void EdgeRows::add(const Tensor& t, std::size_t row, std::size_t first,
   const auto begin = std::ranges::lower_bound(t.apart, first),
              end = std::ranges::lower_bound(t.apart, first + n);
   const auto m = as_index(end - begin);
-  const auto unused = of(near, m);
-  t.gradients.between(row, as_index(begin - t.apart.begin()), {unused, of(far, m)},
+  t.gradients.between(row, as_index(begin - t.apart.begin()),
+                      {of(unused_near, m), of(unused_far, m)},
                       {of(near_apart, m), of(far_apart, m)});
   for (std::size_t i = 0; i < m; ++i) {
     near_back[begin[as_int(i)] - first] = near_apart[i];

@@ -8,7 +8,6 @@
 ///
 /// Where nothing moves, every device has another block and the block is a sum, the sum's all-reduce
 /// was a reduce-scatter: half of it comes off.
-#include <cstdint>
 #include <span>
 #include <vector>
 

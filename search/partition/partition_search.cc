@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <span>
 
 #include "base/check.h"
 #include "base/numbers.h"
@@ -209,21 +210,22 @@ std::optional<PartitionProgram> PartitionSearch::solve_in_ticks() const {
   const ChainBounds bounds(nodes.operators, nodes.fused, [&](int from, const PlanNumbers& behind) {
     return chain_edge(from, behind);
   });
-  constexpr std::int64_t kAboveLeast = 32;  // a part of the least
-  std::int64_t limit = bounds.least() + bounds.least() / kAboveLeast;
+  constexpr std::int64_t kFirst = 512, kWider = 4;  // a part of the least above it, then so often
+  constexpr std::int64_t kMostOfLayer = 3 * std::int64_t{kNever};  // two halves and a stream
+  const std::int64_t least = bounds.least();
+  std::int64_t above = 1 + least / kFirst;
   while (true) {
-    const Kept kept = bounds.within(limit);
+    const Kept kept = bounds.within(least + above);
     auto program = solve_partition(tables_of(kept), request_.layers);
-    if (!program && limit > 2 * std::int64_t{kNever}) return std::nullopt;  // both halves' most
-    const std::int64_t proves = program ? proving_limit(program->runs) : 2 * limit + 1;
-    if (proves > limit) {
-      limit = proves;
-      continue;
+    if (program && proves(program->runs, least + above)) {
+      for (LayerPlans& layer : program->layers)
+        for (std::size_t i = 0; i < layer.size(); ++i)
+          if (layer[i] != kFusedPlan) layer[i] = kept[i][as_index(layer[i])];
+      return program;
     }
-    for (LayerPlans& layer : program->layers)
-      for (std::size_t i = 0; i < layer.size(); ++i)
-        if (layer[i] != kFusedPlan) layer[i] = kept[i][as_index(layer[i])];
-    return program;
+    if (!program && least + above > kMostOfLayer) return std::nullopt;
+    above *= kWider;
+    if (program) above = std::min(above, proving_limit(program->runs) - least);
   }
 }
 

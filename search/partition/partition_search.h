@@ -2,6 +2,7 @@
 /// \file
 /// The fastest partition of every operator of a stack of equal layers, and what conventional
 /// partitioning makes of the same layers.
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -66,6 +67,8 @@ class PartitionSearch {
   /// Picoseconds of a tick, and how many the best layers take.
   std::int64_t tick_ps() const { return tick_ps_; }
   std::int64_t ticks() const { return ticks_; }
+  /// The best layers' plans, as tables() numbers them.
+  const std::vector<LayerPlans>& plans() const { return best_; }
   /// Of all plans, those included that the search left out.
   LayerTables tables() const;
 

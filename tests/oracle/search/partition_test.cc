@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <span>
 
 #include "base/numbers.h"
 #include "search/partition/partition_search.h"
@@ -24,7 +25,8 @@ class RandomTables {
     for (std::size_t i = 0; i < t.operators.size(); ++i) t.operators[i] = op();
     t.operators[kStreamMiddle] = t.operators[kStreamOut] = t.operators[kStreamIn];
     const auto between = [&](LayerOperator from, LayerOperator to) {
-      return edge(t.operators[from], t.operators[to]);
+      const bool jumps = to - from > 2;
+      return edge(t.operators[from], t.operators[to], jumps ? 0 : 8);
     };
     t.stream_qkv = between(kStreamIn, kQkvProduct);
     t.qkv_scores = between(kQkvProduct, kScoreProduct);
@@ -63,10 +65,11 @@ class RandomTables {
     return op;
   }
 
-  EdgeTable edge(const OperatorTable& from, const OperatorTable& to) {
+  /// Cells from -`saved` on.
+  EdgeTable edge(const OperatorTable& from, const OperatorTable& to, int saved) {
     const int columns = 1 + below(as_int(to.cost.size()));
     EdgeTable e{TickMatrix(as_index(from.classes), as_index(columns), 0), {}};
-    for (Ticks& cell : e.cost.cells) cell = below(3) == 0 ? 0 : below(60);
+    for (Ticks& cell : e.cost.cells) cell = below(3) == 0 ? -below(saved + 1) : below(60);
     for (std::size_t p = 0; p < to.cost.size(); ++p) e.column.push_back(below(columns));
     return e;
   }
@@ -132,8 +135,8 @@ class BruteForce {
   std::map<std::pair<int, int>, std::int64_t> least_with_;  // [operator, plan]
 };
 
-/// The table's cells, columns by first appearance.
-ChainEdge chain_edge(const EdgeTable& table, const PlanNumbers& behind) {
+/// The table's cells, columns by first appearance; what is saved is known by row or by column.
+ChainEdge chain_edge(const EdgeTable& table, const PlanNumbers& behind, bool by_row) {
   std::vector<int> number(table.cost.columns, -1), columns;
   ChainEdge edge;
   for (const int p : behind) {
@@ -146,6 +149,11 @@ ChainEdge chain_edge(const EdgeTable& table, const PlanNumbers& behind) {
   }
   edge.saved_by_row.assign(table.cost.rows, 0);
   edge.saved_by_column.assign(columns.size(), 0);
+  for (std::size_t r = 0; r < table.cost.rows; ++r)
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      Ticks& saved = by_row ? edge.saved_by_row[r] : edge.saved_by_column[c];
+      saved = std::max(saved, -table.cost.row(r)[columns[c]]);
+    }
   edge.cells = [&table, columns](std::size_t row, std::size_t first, std::span<Ticks> cells) {
     for (std::size_t i = 0; i < cells.size(); ++i)
       cells[i] = table.cost.row(row)[columns[first + i]];
@@ -162,7 +170,7 @@ TEST(PartitionOracle, BoundsKeepEveryPlanOfCheapLayers) {
         &t.values_projection,  &t.projection_stream, &t.stream_mlp_in,  &t.mlp_in_activation,
         &t.activation_mlp_out, &t.mlp_out_stream};
     const ChainBounds bounds(t.operators, t.fused, [&](int from, const PlanNumbers& behind) {
-      return chain_edge(*chain[as_index(from)], behind);
+      return chain_edge(*chain[as_index(from)], behind, (from + seed) % 2 == 0);
     });
     BruteForce all(t, 1);
     const std::int64_t least = all.least();
@@ -291,9 +299,51 @@ TEST(PartitionOracle, WhatIsLeftOutIsInNoOptimum) {
                                          .skews = fused ? 1 : 0,
                                          .fused_attention = fused};
           const auto search = PartitionSearch::make(cost, request).value();
-          EXPECT_EQ(search.ticks(), solve_partition(search.tables(), layers)->ticks)
+          const PartitionProgram all = solve_partition(search.tables(), layers).value();
+          EXPECT_EQ(search.ticks(), all.ticks)
               << bits << " bits, " << layers << " layers, weight " << weight;
+          EXPECT_EQ(search.plans(), all.layers);
         }
+}
+
+TEST(PartitionOracle, EdgesOfAllPlansCostWhatTheyCostAlone) {
+  const auto cost = costmodel::CostModel::make(
+                        model::find_model("llama-3-8b").value(),
+                        topologies::catalog_topology("dgx-1-v100", 2).value(), std::nullopt,
+                        {.precision = model::Precision::kFloat32, .sequence = 512, .library = {}})
+                        .value();
+  constexpr std::int64_t kTick = 1000;
+  const PricedPlans plans(cost, {.bits = 4, .sequences = 4, .tokens = 512, .skews = 1});
+  std::mt19937 random{9};
+  int saving = 0;
+  for (int to = kQkvProduct; to <= kStreamOut; ++to)
+    for (int from = 0; from < to; ++from) {
+      if (std::ranges::none_of(plans.graph().connections,
+                               [&](const Connection& c) { return c.from == from && c.to == to; }))
+        continue;
+      const auto some = [&](int op) {
+        PlanNumbers numbers;
+        for (int i = 0; i < 30; ++i)
+          numbers.push_back(as_int(random() % as_index(plans.count(op))));
+        return numbers;
+      };
+      const PlanNumbers before = some(from), behind = some(to);
+      for (const int f : before) {
+        const PlanEdge edge = plans.edge(from, {f}, to, behind, kTick);
+        std::vector<Ticks> cells(edge.rows.columns());
+        edge.rows.cells(0, 0, cells);
+        for (std::size_t i = 0; i < behind.size(); ++i) {
+          const PricedPlans::MovePrice alone = plans.moves(from, f, to, behind[i]);
+          const std::int64_t ps = alone.forward_ps + alone.backward_ps - alone.scatter_ps;
+          // up to two tensors both ways, each a tick more than it fills
+          const std::int64_t off = std::int64_t{cells[as_index(edge.column[i])]} * kTick - ps;
+          EXPECT_GE(off, 0) << from << " to " << to;
+          EXPECT_LE(off, 5 * kTick) << from << " to " << to;
+          saving += alone.scatter_ps > 0 ? 1 : 0;
+        }
+      }
+    }
+  EXPECT_GT(saving, 100);
 }
 
 }  // namespace

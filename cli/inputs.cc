@@ -108,8 +108,6 @@ OptionSpec memory_option(const char* help) {
 OptionSpec global_batch_option() {
   return integer_option("global-batch", "B", {1, 1 << 24}, "sequences per step", "64");
 }
-constexpr unsigned kMostThreads = 256;
-
 OptionSpec threads_option(const std::string& what) {
   return integer_option("threads", "N", {1, kMostThreads},
                         what + " in parallel (default: all cores)");

@@ -34,6 +34,7 @@ base::OptionSpec memory_option(
     const char* help =
         "limit of a device's allocator (default: the device's memory less what is kept)");
 base::OptionSpec global_batch_option();
+inline constexpr unsigned kMostThreads = 256;
 /// `what` runs in parallel.
 base::OptionSpec threads_option(const std::string& what);
 /// As many as there are cores, unless --threads says otherwise.

@@ -26,7 +26,7 @@ simulator_speed|10|tests|How fast the simulator is
 galvatron_plans|2|tests|Against the plans of Galvatron's tool
 galvatron_tables|3||Galvatron's published tables
 osdp_tables|1||OSDP's published tables
-primepar|3||PrimePar's published figures
+primepar|1||PrimePar's published figures
 published_steps|10||Predicted against published training steps
 beyond|1||Predicted against published steps on H100
 energy|1||Predicted against measured watts

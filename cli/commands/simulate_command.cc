@@ -96,7 +96,7 @@ std::vector<base::OptionSpec> output_options() {
                       "evaluate one plan a row; options above are for empty cells"),
           flag_option("bands", "with --table: add the 80 % band of each row"),
           output_option("out", "RESULTS.csv", "where the results of --table go (default: stdout)"),
-          integer_option("threads", "N", {1, 256},
+          integer_option("threads", "N", {1, kMostThreads},
                          "rows of --table, runs of --monte-carlo in parallel, each with its memory",
                          "1")};
 }

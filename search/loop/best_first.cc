@@ -183,10 +183,10 @@ class BestFirst {
     entry.sharp_below_ps = sharp.below_ps;
     if (sharp.ps <= entry.bound_ps) return false;
     entry.bound_ps = sharp.ps;
-    if (entry.bound_ps >= kForbidden) give_up(entry);
+    if (entry.bound_ps >= kForbidden) record_infeasible(entry);
     return true;
   }
-  void give_up(const Entry& entry) {
+  void record_infeasible(const Entry& entry) {
     if (!entry.family) return infeasible_.push_back(entry.problem);
     for_problems(entry.problem, [&](const PlanProblem& p) { infeasible_.push_back(p); });
   }

@@ -285,6 +285,25 @@ base::Result<std::int64_t> about_step_ps(const costmodel::CostModel& cost,
   return *step_ps;
 }
 
+namespace {
+
+/// Reports 0 .. n - 1, side by side. Errors: the first one's.
+template <class Simulate>
+base::Result<std::vector<sim::SimReport>> simulated(std::size_t n, int threads,
+                                                    const Simulate& simulate) {
+  std::vector<std::optional<base::Result<sim::SimReport>>> results(n);
+  const auto one = [&](std::size_t i) { results[i] = simulate(i); };
+  base::run_in_parallel(n, threads, [&] { return one; });
+  std::vector<sim::SimReport> reports;
+  for (auto& result : results) {
+    TRY(sim::SimReport report, *std::move(result));
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+}  // namespace
+
 base::Result<LeastDrawing> least_drawing(const costmodel::CostModel& cost, const Contest& contest,
                                          const std::vector<Finalist>& finalists, int threads) {
   constexpr std::size_t kMost = 6;
@@ -297,22 +316,18 @@ base::Result<LeastDrawing> least_drawing(const costmodel::CostModel& cost, const
   std::ranges::stable_sort(near.begin() + 1, near.end(), {},
                            [&](const Finalist& f) { return contest.best_known_ps(f); });
   if (near.size() > kMost) near.resize(kMost);
-  std::vector<std::optional<base::Result<sim::SimReport>>> reports(near.size());
-  const auto simulate = [&](std::size_t i) {
-    if (const sim::SimReport* known = contest.known_report(near[i].plan))
-      reports[i] = *known;
-    else
-      reports[i] = simulate_plan(cost, near[i].plan, true, kMostCompared);
-  };
-  base::run_in_parallel(near.size(), threads, [&] { return simulate; });
+  TRY(std::vector<sim::SimReport> reports,
+      simulated(near.size(), threads, [&](std::size_t i) -> base::Result<sim::SimReport> {
+        if (const sim::SimReport* known = contest.known_report(near[i].plan)) return *known;
+        return simulate_plan(cost, near[i].plan, true, kMostCompared);
+      }));
   LeastDrawing best;
   std::int64_t best_ps = std::numeric_limits<std::int64_t>::max();
   for (std::size_t i = 0; i < near.size(); ++i) {
-    TRY(sim::SimReport report, *std::move(reports[i]));
-    const std::int64_t ps = report.step_time_ps + drawn_ps(cost, report);
+    const std::int64_t ps = reports[i].step_time_ps + drawn_ps(cost, reports[i]);
     if (ps >= best_ps) continue;
     best_ps = ps;
-    best = {std::move(near[i]), std::move(report)};
+    best = {std::move(near[i]), std::move(reports[i])};
   }
   if (best.report.simulated_micro_batches > 0) {
     TRY(sim::SimReport whole, simulate_plan(cost, best.finalist.plan, true));
@@ -324,18 +339,16 @@ base::Result<LeastDrawing> least_drawing(const costmodel::CostModel& cost, const
 base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,
                                  const std::vector<Finalist>& finalists, int threads,
                                  const std::optional<sim::SimReport>& first, bool energy) {
-  std::vector<std::optional<base::Result<sim::SimReport>>> reports(finalists.size());
-  if (first) reports.front() = *first;
-  const auto simulate = [&](std::size_t i) {
-    if (!reports[i]) reports[i] = simulate_plan(cost, finalists[i].plan, energy);
-  };
-  base::run_in_parallel(finalists.size(), threads, [&] { return simulate; });
+  TRY(std::vector<sim::SimReport> reports,
+      simulated(finalists.size(), threads, [&](std::size_t i) -> base::Result<sim::SimReport> {
+        if (i == 0 && first) return *first;
+        return simulate_plan(cost, finalists[i].plan, energy);
+      }));
   Evaluated all;
   for (std::size_t i = 0; i < finalists.size(); ++i) {
-    TRY(sim::SimReport report, std::move(*reports[i]));
-    const std::int64_t drawn = drawn_ps(cost, report);
+    const std::int64_t drawn = drawn_ps(cost, reports[i]);
     all.candidates.push_back(
-        {finalists[i].plan, finalists[i].closed_form_ps, std::move(report), drawn});
+        {finalists[i].plan, finalists[i].closed_form_ps, std::move(reports[i]), drawn});
   }
   all.order_changes = order_changes_of(all.candidates);
   std::ranges::stable_sort(all.candidates, [](const Candidate& a, const Candidate& b) {

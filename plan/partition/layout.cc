@@ -70,7 +70,7 @@ Layout64 layout_of(const Partition& p, std::span<const Dimension> dimensions, Ph
     planes.bits = p.slice_bits(dimensions[x]);
     if (std::uint32_t mask = p.split_mask(dimensions[x]); std::popcount(mask) == planes.bits) {
       for (int j = 0; j < planes.bits; ++j) {  // splits alone: id bits themselves
-        const int bit = std::bit_width(mask) - 1;
+        const int bit = as_int(std::bit_width(mask)) - 1;
         mask ^= 1U << bit;
         planes.planes[as_index(j)] = ~kLow[as_index(bit)] & all_devices(p.bits());
       }

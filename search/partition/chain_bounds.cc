@@ -146,7 +146,7 @@ std::array<PlanNumbers, kLayerOperators> ChainBounds::within(std::int64_t limit)
   for (PlanNumbers& plans : kept) {
     if (plans.empty()) plans = {0};  // a softmax, where attention in one operation wins by far
     std::ranges::sort(plans);
-    plans.erase(std::ranges::unique(plans).begin(), plans.end());
+    plans.erase(std::unique(plans.begin(), plans.end()), plans.end());
   }
   kept[kStreamMiddle] = kept[kStreamOut] = streams;
   return kept;

@@ -18,7 +18,9 @@ using namespace plan;  // names of LayerOperator
 
 class RandomTables {
  public:
-  explicit RandomTables(unsigned seed) : random_(seed) {}
+  /// Up to `classes` of an operator, cells of the chain from -`saved` on.
+  explicit RandomTables(unsigned seed, int classes = 2, int saved = 8)
+      : random_(seed), classes_(classes), saved_(saved) {}
 
   LayerTables tables() {
     LayerTables t;
@@ -26,7 +28,7 @@ class RandomTables {
     t.operators[kStreamMiddle] = t.operators[kStreamOut] = t.operators[kStreamIn];
     const auto between = [&](LayerOperator from, LayerOperator to) {
       const bool jumps = to - from > 2;
-      return edge(t.operators[from], t.operators[to], jumps ? 0 : 8);
+      return edge(t.operators[from], t.operators[to], jumps ? 0 : saved_);
     };
     t.stream_qkv = between(kStreamIn, kQkvProduct);
     t.qkv_scores = between(kQkvProduct, kScoreProduct);
@@ -53,7 +55,7 @@ class RandomTables {
   int below(int n) { return as_int(random_() % as_u32(n)); }
 
   OperatorTable op() {
-    OperatorTable op{.cost = {}, .class_of = {}, .classes = 1 + below(2)};
+    OperatorTable op{.cost = {}, .class_of = {}, .classes = 1 + below(classes_)};
     for (int c = 0; c < op.classes; ++c) {
       op.cost.push_back(below(50));
       op.class_of.push_back(c);
@@ -75,6 +77,7 @@ class RandomTables {
   }
 
   std::mt19937 random_;
+  int classes_, saved_;
 };
 
 /// Least cost over all plans of `layers` layers.
@@ -188,6 +191,36 @@ TEST(PartitionOracle, BoundsKeepEveryPlanOfCheapLayers) {
     }
   }
   EXPECT_GT(left_out, 300);
+}
+
+TEST(PartitionOracle, BoundsOfWideEdgesAreThoseOfThePlainChain) {
+  for (unsigned seed = 0; seed < 40; ++seed) {
+    LayerTables t = RandomTables(seed, 200, 60).tables();
+    t.fused = {};
+    const std::array<const EdgeTable*, kLayerOperators - 1> chain{
+        &t.stream_qkv,         &t.qkv_scores,        &t.scores_softmax, &t.softmax_values,
+        &t.values_projection,  &t.projection_stream, &t.stream_mlp_in,  &t.mlp_in_activation,
+        &t.activation_mlp_out, &t.mlp_out_stream};
+    const ChainBounds bounds(t.operators, t.fused, [&](int from, const PlanNumbers& behind) {
+      return chain_edge(*chain[as_index(from)], behind, true);
+    });
+    std::vector<std::int64_t> after(as_index(t.operators[kStreamOut].classes), 0);
+    for (std::size_t i = chain.size(); i-- > 0;) {
+      const OperatorTable& next = t.operators[i + 1];
+      std::vector<std::int64_t> before(as_index(t.operators[i].classes), 1 << 20);
+      for (std::size_t row = 0; row < before.size(); ++row)
+        for (std::size_t p = 0; p < next.cost.size(); ++p)
+          before[row] = std::min(before[row], chain[i]->at(as_int(row), p) +
+                                                  (i + 1 == kStreamOut ? 0 : next.cost[p]) +
+                                                  after[as_index(next.class_of[p])]);
+      after = before;
+    }
+    const OperatorTable& first = t.operators[kStreamIn];
+    std::int64_t least = 1 << 20;
+    for (std::size_t p = 0; p < first.cost.size(); ++p)
+      least = std::min(least, first.cost[p] + after[as_index(first.class_of[p])]);
+    EXPECT_EQ(bounds.least(), least) << "seed " << seed;
+  }
 }
 
 TEST(PartitionOracle, LimitThatProves) {

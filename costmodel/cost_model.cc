@@ -261,13 +261,16 @@ bool CostModel::mixed() const { return state_->compute.size() > 1; }
 DeviceKinds CostModel::kinds_of(int first_rank, int rank_count) const {
   if (!mixed()) return 1;
   DeviceKinds kinds = 0;
-  const int end = first_rank + rank_count;
   auto run = std::ranges::upper_bound(state_->runs, first_rank, {}, &KindRun::end);
-  for (int rank = first_rank; rank < end && run != state_->runs.end(); ++run) {
+  for (int rank = first_rank; rank < first_rank + rank_count && run != state_->runs.end(); ++run) {
     kinds |= DeviceKinds{1} << run->kind;
     rank = run->end;
   }
   return kinds;
+}
+
+int CostModel::kind_end(int rank) const {
+  return std::ranges::upper_bound(state_->runs, rank, {}, &KindRun::end)->end;
 }
 
 std::int64_t CostModel::segment_ps(const model::SegmentShape& shape, model::Phase phase,

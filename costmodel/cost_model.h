@@ -56,15 +56,16 @@ inline constexpr std::size_t kMostKinds = 64;
 /// Prices of everything a Program contains.
 ///
 /// Machines of several kinds of device. Every kind k has its own roofline, and its own surface
-/// where one ships (profiles.h), so an operation takes t_k there. The ranks of a stage wait for one
-/// another in every collective, so all of a stage run at the pace of its slowest member:
+/// where one ships (profiles.h), so an operation takes t_k there. Ranks that wait for one another
+/// in a collective run at the pace of the slowest of them:
 ///
-///     t(stage) = max over the kinds k among its ranks of t_k
+///     t = max over the kinds k among these ranks of t_k
 ///
-/// of one operation; a kind that is slow in products may be fast in streams. Where all kinds are
-/// equal this is t_k itself. What a step adds (framework, launches of collectives, overlap,
-/// framework bytes) is the software's, one for all. Immutable after make(); const functions are
-/// thread-safe.
+/// of one operation; a kind that is slow in products may be fast in streams. Replicas wait for one
+/// another only where data does: which ranks are together, TemplateForm says (layer_form.h). Where
+/// all kinds are equal this is t_k itself. What a step adds (framework, launches of collectives,
+/// overlap, framework bytes) is the software's, one for all. Immutable after make(); const
+/// functions are thread-safe.
 class CostModel {
  public:
   /// `profile` may be null (datasheet only). Errors: profile of another device or precision is a
@@ -103,6 +104,8 @@ class CostModel {
 
   /// Kinds of device among ranks [first_rank, first_rank + rank_count); none for no ranks.
   DeviceKinds kinds_of(int first_rank, int rank_count) const;
+  /// Behind the ranks from `rank` on that are of its kind. @pre rank < device_count().
+  int kind_end(int rank) const;
   /// Whether the machine has several.
   bool mixed() const;
 

@@ -121,7 +121,7 @@ struct Framework {
   // the host needs this long for a kernel, with all that it does around one: a layer takes no less
   // than that for each of its kernels
   double kernel_seconds = 0;
-  // passes over the logits, in their type, that forward and backward of the loss make together; 0:
+  // passes over logits of 16 bits that forward and backward of the loss make together; 0:
   // those of the segments
   double loss_passes = 0;
   // memory traffic over that of one fused kernel: 1 where there is one

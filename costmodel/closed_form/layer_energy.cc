@@ -71,11 +71,12 @@ std::int64_t EnergyPrices::least_energy_ps(const BodyTimes& body, std::int64_t m
 double TemplateForm::drawn_ps(std::int64_t b, const WeightBytes& weights, Ranks ranks,
                               OperationPrices& prices, const EnergyPrices& energy) const {
   const topologies::Topology& topology = prices.cost().topology();
-  const DeviceKinds kinds = prices.cost().kinds_of(ranks.first, ranks.count);
+  const Ranks part = slowest(b, weights, ranks, prices);
+  const DeviceKinds kinds = prices.cost().kinds_of(part.first, part.count);
   double sum = 0;
   for (const Step& s : steps_) {
     if (s.data_stream || s.moves) continue;
-    const std::int64_t ps = step_ps(s, b, weights, ranks, kinds, prices);
+    const std::int64_t ps = step_ps(s, b, weights, part, kinds, prices);
     switch (s.kind) {
       case plan::OpKind::kCompute: {
         model::SegmentShape shape = prices.shape_of(s.shape).of_sequences(b);

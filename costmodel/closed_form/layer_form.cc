@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -221,6 +222,7 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
   }
   find_dependencies(ops);
   find_experts(ops);
+  find_together(ops);
   find_alike();
   kernels_ = kernels_of(program, ops, prices.cost());
 }
@@ -290,6 +292,42 @@ void TemplateForm::find_dependencies(const std::vector<plan::Op>& ops) {
   }
 }
 
+void TemplateForm::find_together(const std::vector<plan::Op>& ops) {
+  for (const plan::Op& op : ops) {
+    if (op.kind == kCompute || op.kind == kCopy || op.stream == plan::Stream::kData) continue;
+    const bool in_blocks = op.kind == kCollective && !plan::states_messages(op);
+    const int span = in_blocks ? steps_[as_index(&op - ops.data())].group.span() : 0;
+    together_ = span == 0 || together_ == 0 ? 0 : std::lcm(together_, span);
+  }
+}
+
+std::vector<Ranks> TemplateForm::parts(Ranks ranks, const CostModel& cost) const {
+  const int end = ranks.first + ranks.count;
+  if (together_ == 0 || cost.kind_end(ranks.first) >= end) return {ranks};
+  std::vector<Ranks> parts;
+  for (int at = ranks.first; at < end;) {
+    const int alike = (std::min(cost.kind_end(at), end) - at) / together_ * together_;
+    const int count = std::min(std::max(alike, together_), end - at);
+    const bool more = !parts.empty() && cost.kinds_of(at, count) ==
+                                            cost.kinds_of(parts.back().first, parts.back().count);
+    if (more)
+      parts.back().count += count;
+    else
+      parts.push_back({at, count});
+    at += count;
+  }
+  return parts;
+}
+
+Ranks TemplateForm::slowest(std::int64_t b, const WeightBytes& weights, Ranks ranks,
+                            OperationPrices& prices) const {
+  if (!prices.cost().mixed()) return ranks;
+  const std::vector<Ranks> all = parts(ranks, prices.cost());
+  return all.size() == 1 ? ranks : *std::ranges::max_element(all, {}, [&](Ranks part) {
+    return device_times(b, weights, ranks, part, prices).serial_ps;
+  });
+}
+
 TemplateForm::Times& TemplateForm::Times::operator+=(const Times& o) {
   serial_ps += o.serial_ps;
   data_ps += o.data_ps;
@@ -299,7 +337,7 @@ TemplateForm::Times& TemplateForm::Times::operator+=(const Times& o) {
 
 TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weights, Ranks ranks,
                                         OperationPrices& prices) const {
-  Times t = device_times(b, weights, ranks, prices);
+  Times t = device_times(b, weights, ranks, slowest(b, weights, ranks, prices), prices);
   if (kernels_ > 0) t.serial_ps = std::max(t.serial_ps, prices.cost().host_ps(kernels_));
   return t;
 }
@@ -307,22 +345,25 @@ TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weigh
 std::int64_t TemplateForm::host_wait_ps(std::int64_t b, const WeightBytes& weights, Ranks ranks,
                                         OperationPrices& prices) const {
   if (kernels_ == 0) return 0;
-  const std::int64_t device_ps = device_times(b, weights, ranks, prices).serial_ps;
+  const Ranks part = slowest(b, weights, ranks, prices);
+  const std::int64_t device_ps = device_times(b, weights, ranks, part, prices).serial_ps;
   return std::max<std::int64_t>(prices.cost().host_ps(kernels_) - device_ps, 0);
 }
 
 TemplateForm::Times TemplateForm::device_times(std::int64_t b, const WeightBytes& weights,
-                                               Ranks ranks, OperationPrices& prices) const {
+                                               Ranks ranks, Ranks part,
+                                               OperationPrices& prices) const {
   Times t;
   std::int64_t shifts_ps = 0;  // since the last block
   const bool beside = side_by_side_ && prices.cost().overlaps();
   std::vector<std::int64_t> alone(steps_.size());
-  const DeviceKinds kinds = prices.cost().kinds_of(ranks.first, ranks.count);
+  const DeviceKinds kinds = prices.cost().kinds_of(part.first, part.count);
   prices.count(steps_.size());
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const Step& s = steps_[i];
     const std::int64_t ps =
-        s.like < i ? alone[s.like] : step_ps(s, b, weights, ranks, kinds, prices);
+        s.like < i ? alone[s.like]
+                   : step_ps(s, b, weights, s.data_stream || s.moves ? ranks : part, kinds, prices);
     alone[i] = ps;
     if (s.moves) {
       t.copy_ps += ps;
@@ -344,21 +385,21 @@ TemplateForm::Times TemplateForm::device_times(std::int64_t b, const WeightBytes
   t.serial_ps += shifts_ps;
   if (beside) t.serial_ps = side_by_side_ps(alone, prices.cost().overlap_slowdown_ppm());
   if (exchanges_rows_ && prices.cost().overlaps_experts())
-    t.serial_ps = steady_ps(b, weights, ranks, prices);
+    t.serial_ps = steady_ps(b, weights, part, prices);
   return t;
 }
 
 /// Of the second of two calls: the last exchange of the first is still under way when it begins.
-std::int64_t TemplateForm::steady_ps(std::int64_t b, const WeightBytes& weights, Ranks ranks,
+std::int64_t TemplateForm::steady_ps(std::int64_t b, const WeightBytes& weights, Ranks part,
                                      OperationPrices& prices) const {
   const std::int64_t slowdown_ppm = prices.cost().overlap_slowdown_ppm();
-  const DeviceKinds kinds = prices.cost().kinds_of(ranks.first, ranks.count);
+  const DeviceKinds kinds = prices.cost().kinds_of(part.first, part.count);
   std::int64_t now = 0, begun = 0, left = 0, shifts_ps = 0;  // left: of the exchange under way
   for (int call = 0; call < 2; ++call) {
     begun = now;
     for (const Step& s : steps_) {
       if (s.data_stream || s.moves) continue;
-      std::int64_t ps = step_ps(s, b, weights, ranks, kinds, prices);
+      std::int64_t ps = step_ps(s, b, weights, part, kinds, prices);
       if (s.kind == kCompute) {
         if (s.attention_block) {
           ps = overlapped_ps(ps, std::exchange(shifts_ps, 0), slowdown_ppm, true);

@@ -87,6 +87,14 @@ struct WeightBytes {
 
 /// One template. Unit buffers of a body are left symbolic (see WeightBytes); others are fixed
 /// bytes.
+///
+/// Several kinds of device in a stage: ranks wait for one another in the collectives between the
+/// template's products (of tensor, context and expert groups); replicas meet only in those of
+/// weights and gradients. Let the blocks that the first kind of groups tile be cut where kinds
+/// change, R_i the parts. All take what the slowest part takes:
+///
+///     t(stage) = max over i of t(R_i),   t(R_i) of all steps but those of data, on R_i's devices
+///                                        and links
 class TemplateForm {
  public:
   TemplateForm() = default;
@@ -104,6 +112,9 @@ class TemplateForm {
   };
   Times times(std::int64_t b, const WeightBytes& weights, Ranks ranks,
               OperationPrices& prices) const;
+  /// The slowest R_i above; all ranks where one holds them.
+  Ranks slowest(std::int64_t b, const WeightBytes& weights, Ranks ranks,
+                OperationPrices& prices) const;
   /// What of serial_ps the device waits for the host.
   std::int64_t host_wait_ps(std::int64_t b, const WeightBytes& weights, Ranks ranks,
                             OperationPrices& prices) const;
@@ -163,18 +174,22 @@ class TemplateForm {
   /// Steps of `alone` ps each, every stream in its order: while computation and communication both
   /// run they take `slowdown` times as long. All but data communication.
   std::int64_t side_by_side_ps(std::vector<std::int64_t>& alone, std::int64_t slowdown_ppm) const;
-  /// As times(), by a host that is never late.
-  Times device_times(std::int64_t b, const WeightBytes& weights, Ranks ranks,
+  /// As times(), by a host that is never late and at the pace of `part`.
+  Times device_times(std::int64_t b, const WeightBytes& weights, Ranks ranks, Ranks part,
                      OperationPrices& prices) const;
   /// serial_ps of one call among many alike whose exchanges of rows run beside what computes.
-  std::int64_t steady_ps(std::int64_t b, const WeightBytes& weights, Ranks ranks,
+  std::int64_t steady_ps(std::int64_t b, const WeightBytes& weights, Ranks part,
                          OperationPrices& prices) const;
+  /// R_i above.
+  std::vector<Ranks> parts(Ranks ranks, const CostModel& cost) const;
+  void find_together(const std::vector<plan::Op>& ops);
 
   std::vector<Step> steps_;
   std::vector<std::uint8_t> streams_;                     // but for data
   std::array<std::uint16_t, plan::kStreams> first_ = {};  // of each stream
   bool side_by_side_ = false;  // some step of one stream does not wait for the one before it
   bool exchanges_rows_ = false;
+  int together_ = 1;               // ranks of a block above; 0: all
   int kernels_ = 0;                // that the host issues
   std::int64_t copied_bytes_ = 0;  // per sequence
 };

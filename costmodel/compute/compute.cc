@@ -96,6 +96,21 @@ const model::LayerTimes* choose(const std::vector<model::LayerTimes>& all,
   });
 }
 
+/// (t) in compute.h.
+model::ComputeSurface in_type(model::DType type, model::ComputeSurface surface,
+                              const Roofline& device) {
+  const double faster = device.peak(type).raw() / device.peak(surface.dtype).raw();
+  surface.product.efficiency = kProductEfficiency;
+  surface.product.prologue_features *= faster;
+  const double traffic =
+      faster * real(model::element_bytes(type)) / real(model::element_bytes(surface.dtype));
+  surface.product.half_tile = 1 - (1 - surface.product.half_tile) * std::min(traffic, 1.0);
+  surface.product.correction = {};
+  surface.power.joules_per_flop /= faster;
+  surface.dtype = type;
+  return surface;
+}
+
 /// The model that layer times were taken on.
 base::Result<model::ModelSpec> measured_model(const model::LayerTimes& times,
                                               const model::ModelSpec& spec) {
@@ -204,11 +219,13 @@ base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model,
   TRY_VOID(check_format(device, model::format_of(precision)));
   if (!profile) return prices;
   const auto type = model::compute_dtype(precision);
-  for (const auto& surface : profile->surfaces) {
-    if (surface.dtype != type) continue;
-    TRY_VOID(check_power(prices.roofline_, surface.power, profile->name));
-    prices.surface_.emplace(surface, profile->framework, prices.roofline_.rates(type),
-                            profile->composition_factor);
+  if (const auto& all = profile->surfaces; !all.empty()) {
+    const auto own = std::ranges::find(all, type, &model::ComputeSurface::dtype);
+    prices.of_other_type_ = own == all.end();
+    TRY_VOID(check_power(prices.roofline_, all.front().power, profile->name));
+    prices.surface_.emplace(
+        prices.of_other_type_ ? in_type(type, all.front(), prices.roofline_) : *own,
+        profile->framework, prices.roofline_.rates(type), profile->composition_factor);
   }
   for (const auto& p : profile->operators) {
     if (p.shape.dtype != type || !(p.seconds_median > 0)) continue;
@@ -347,7 +364,7 @@ PriceSource ComputePrices::source(const SegmentShape& shape, Phase phase) const 
     return n && n->same_flags && n->below != nullptr && n->above != nullptr ? kBetween : kBeyond;
   }
   if (layers_) return kLayers;
-  return surface_ ? kSurface : kRoofline;
+  return fitted() ? kSurface : kRoofline;
 }
 
 }  // namespace orrery::costmodel

@@ -18,6 +18,15 @@
 ///     then its time, which has composition_factor in it, plus launch as in (a), and (a) and (b)
 ///     refine it.
 ///
+/// (t) A surface of the other type alone (fp32 on a device measured in bf16): what launches and
+///     memory take is the device's, and so is the time of a tile's prologue; products are as on
+///     the datasheet:
+///
+///     e = 0.80,   k0 = k0' P / P',   no correction,   energy of a FLOP = that' P' / P
+///     h = 1 - (1 - h') min(1, e_type P / e_type' P')     what a small tile loses is traffic
+///
+///     ' of the type that was measured. P of fp32 is what the topology states, of TF32 or not.
+///
 /// (a) Measured operators, points (shape, seconds) of the same kind, phase, type and flags:
 ///
 ///   t = composition_factor * ((1 - w) t_1 R / R_1 + w t_2 R / R_2) + launch
@@ -133,7 +142,8 @@ class ComputePrices {
   PriceSource source(const model::SegmentShape& shape, model::Phase phase) const;
   const Roofline& roofline() const { return roofline_; }
   bool measured() const { return !points_.empty() || layers_.has_value(); }
-  bool fitted() const { return surface_.has_value(); }
+  /// In this type: not by (t).
+  bool fitted() const { return surface_.has_value() && !of_other_type_; }
 
  private:
   struct Point {
@@ -163,7 +173,8 @@ class ComputePrices {
 
   Roofline roofline_;
   std::optional<SurfacePrices> surface_;
-  std::vector<Point> points_;  // by kind
+  bool of_other_type_ = false;  // (t)
+  std::vector<Point> points_;   // by kind
   std::vector<std::size_t> first_of_kind_;
   double composition_factor_ = 1.0;
   double launch_seconds_ = 0;

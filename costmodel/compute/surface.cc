@@ -255,11 +255,13 @@ double SurfacePrices::explicit_attention(const SegmentShape& s, Phase phase) con
   const double half = s.causal ? 0.5 : 1.0;
   const double by_scores = product_seconds(q, r, d, batch, operands + scores);
   const double by_context = product_seconds(q, d, r, batch, operands + scores);
-  const double dropout = framework_.dropout ? copy_seconds(2.5 * scores) : 0;
+  const double dropout = framework_.dropout ? copy_seconds((2 + 1 / e) * scores) : 0;
+  const bool fused = s.dtype == model::DType::kBFloat16;
+  const double softmax = fused ? 1 + half : 4, softmax_backward = fused ? 1 + 2 * half : 5;
   if (phase == kF)
-    return by_scores + copy_seconds((1 + half) * scores) + dropout + by_context +
+    return by_scores + copy_seconds(softmax * scores) + dropout + by_context +
            copy_seconds(layouts);
-  return by_scores + 3 * by_context + copy_seconds((1 + 2 * half) * scores) + dropout +
+  return by_scores + 3 * by_context + copy_seconds(softmax_backward * scores) + dropout +
          copy_seconds(layouts);
 }
 
@@ -267,7 +269,8 @@ double SurfacePrices::stream(const SegmentShape& s, Phase phase) const {
   const auto work = model::work(s, phase);
   double bytes = work.bytes.raw(), efficiency = surface_.stream.efficiency;
   const bool loss = s.kind == kLossMax || s.kind == kLossSum || (s.kind == kLoss && phase != kF);
-  if (loss && framework_.loss_passes > 0) bytes *= framework_.loss_passes / kLossPasses;
+  if (loss && framework_.loss_passes > 0)
+    bytes *= framework_.loss_passes / kLossPasses * 2 / real(model::element_bytes(s.dtype));
   if (s.kind == kNorm && s.norm == model::NormKind::kRmsNorm) bytes *= framework_.norm_passes;
   if (s.kind == kActivation && s.gated) bytes *= framework_.activation_passes;
   if (s.kind == kActivation && s.activation == model::Activation::kClampedSwiglu)

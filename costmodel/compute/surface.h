@@ -56,6 +56,8 @@
 ///
 ///   forward   1.5 S for a masked softmax (a causal mask leaves half to read), 2.5 S for dropout
 ///             (its mask is a byte per element of two)
+///   fp32      no fused softmax: mask, softmax and its mask again pass by themselves, 4 S forward,
+///             5 S backward; dropout moves 2.25 S (a byte per element of four)
 ///   backward  2 S and 2.5 S, one product like the first and three like the second; copies that
 ///             change the layout of q, k, v and the output: 8 e_type b s n d each way
 ///   pieces    a product in pieces of its tokens takes what the whole takes, a piece its share:

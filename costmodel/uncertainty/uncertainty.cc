@@ -23,7 +23,8 @@ using model::Spread;
 // Assumed where a profile says nothing (docs/models/uncertainty.md has the sources).
 constexpr double kMeasuredTransfers = 0.05;
 constexpr double kOtherDevice = 0.08, kStandIn = 0.33, kTwiceTheRanks = 0.02, kExperts = 0.15,
-                 kScans = 0.15, kTensorOverHosts = 0.1, kContext = 0.08, kFormats = 0.08;
+                 kScans = 0.15, kTensorOverHosts = 0.1, kContext = 0.08, kFormats = 0.08,
+                 kOtherType = 0.15;
 
 /// Of the measured operators: mean half-distance from 10th to 90th percentile, of a sample and of
 /// the median.
@@ -118,6 +119,10 @@ void add_beyond(const CostModel& cost, const model::Profile& profile, const plan
   if (any_block(cost.model(), recurrent)) add(kScans, "scans");
   if (model::format_of(cost.options().precision) != model::Format::kNone)
     add(kFormats, "products below bf16");
+  const model::DType type = model::compute_dtype(cost.options().precision);
+  if (!profile.surfaces.empty() &&
+      !std::ranges::count(profile.surfaces, type, &model::ComputeSurface::dtype))
+    add(kOtherType, "products in fp32");
   const auto any = [&](auto has) {
     return std::ranges::any_of(plan.stages, [&](const plan::Stage& stage) {
       return std::ranges::any_of(stage.runs,

@@ -18,10 +18,13 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 SOFTWARE = "megatron-2021"  # Megatron of 2020 and a fork of Megatron-DeepSpeed: attention written out, no fused kernels
 SEQUENCE = {"amp-gpt2": 1024}
-# Of a stack: its settings, what is known of it, and what is fitted, two constants at most: every setting is predicted with those of the other.
-STACKS = {"DeepSpeed of 2020 (AMP)": (("12 V100 + 4 T4", "16 T4"), {"composition_factor": (1.086, 1.5, 2, 2.5, 3), "factor": (1.238, 2.5, 4, 6)}),
-          "Megatron-DeepSpeed (Sailor)": (("GH200", "RTX 3090, 2080, Titan"), {"composition_factor": (1.086, 1.5, 2, 2.5, 3, 4, 5)})}
-KNOWN = {"gradient_bytes": 4}  # AMP: "fp32 gradient reduction"; Sailor: fp32
+# Fitted, to AMP's trials alone: each of its settings is predicted with what is best on the other one.
+FITTED = ("12 V100 + 4 T4", "16 T4")
+GRID = {"composition_factor": (1.086, 1.5, 2, 2.5, 3), "factor": (1.238, 2.5, 4, 6)}
+# Sailor's trials ran in fp32, and its rates between hosts are what was measured there; those inside RTX hosts were measured in layers.
+PRECISION = {"GH200": "fp32", "RTX 3090, 2080, Titan": "fp32"}
+KNOWN = {"12 V100 + 4 T4": {"gradient_bytes": 4}, "16 T4": {"gradient_bytes": 4}, "GH200": {"gradient_bytes": 4, "fabric_share": 1},
+         "RTX 3090, 2080, Titan": {"gradient_bytes": 4, "fabric_share": 1, "factor": 1}}
 
 
 def run(program, *arguments):
@@ -39,24 +42,32 @@ def fingerprint(program, model, known={}):
     return known[model]
 
 
+def stages_of(counts, strategy):
+    """DeepSpeed's pipeline sends each tensor rank's share of an activation, which the next stage gathers (runtime/pipe/engine.py, is_pipe_partitioned): so does
+    a stage whose last block has sequence parallelism."""
+    if strategy["tp"] == 1:
+        return [{"runs": [{"count": count, "strategy": strategy}]} for count in counts]
+    last = {**strategy, "sequence_parallel": True}
+    inner = [[{"count": count - 1, "strategy": strategy}, {"count": 1, "strategy": last}] for count in counts[:-1]]
+    return [{"runs": [run for run in runs if run["count"]]} for runs in [*inner, [{"count": counts[-1], "strategy": strategy}]]]
+
+
 def plan_of(program, row):
     """The trial as a plan (orrery.plan/1): tensor groups next to each other, stages in the order of the hosts."""
     tp, dp, batch = int(row["tp"]), int(row["dp"]), int(row["global_batch"])
-    # DeepSpeed's pipeline sends each tensor rank's share of an activation, as sequence parallelism does (runtime/pipe/engine.py, is_pipe_partitioned)
-    shares = tp > 1 and "-" in row["blocks"]
-    strategy = {"tp": tp, "dp": dp, "zero": 0, "sequence_parallel": shares, "recompute": "none", "grad_reduce": "step"}
+    strategy = {"tp": tp, "dp": dp, "zero": 0, "sequence_parallel": False, "recompute": "none", "grad_reduce": "step"}
     cluster, _, hosts = row["cluster"].partition(":")
     return {"schema": "orrery.plan/1", "model": str(HERE / "models" / f"{row['model']}.json"), "model_fingerprint": fingerprint(program, row["model"]),
-            "cluster": str(HERE / "clusters" / f"{cluster}.yaml"), "hosts": int(hosts or 1), "precision": "bf16",
+            "cluster": str(HERE / "clusters" / f"{cluster}.yaml"), "hosts": int(hosts or 1), "precision": PRECISION.get(row["setting"], "bf16"),
             "sequence": SEQUENCE.get(row["model"], 2048), "global_batch": batch, "micro_batches": batch // (dp * int(row["micro_batch"])),
-            "schedule": "1f1b", "prefetch_depth": 1, "vocabulary": {**strategy, "sequence_parallel": False},
-            "stages": [{"runs": [{"count": int(count), "strategy": strategy}]} for count in row["blocks"].split("-")]}
+            "schedule": "1f1b", "prefetch_depth": 1, "vocabulary": strategy,
+            "stages": stages_of([int(count) for count in row["blocks"].split("-")], strategy)}
 
 
 def predict(program, row, folder, constants):
     path = pathlib.Path(folder) / "plan.json"
     path.write_text(json.dumps(plan_of(program, row)), encoding="utf-8")
-    values = ",".join(f"software.{name}={value}" for name, value in {**KNOWN, **constants}.items())
+    values = ",".join(f"software.{name}={value}" for name, value in {**KNOWN[row["setting"]], **constants}.items())
     found = run(program, "simulate", "--plan", path, "--software", SOFTWARE, "--set", values, "--json")
     step = found["predicted"]
     row.update(ours=step["step_time_s"], fits=found["status"] == "ok", peak=max(s["peak_memory_bytes"] for s in step["stages"]))
@@ -72,13 +83,9 @@ def mean_error(program, rows, folder, constants):
 
 
 def fit(program, settings, folder):
-    """By setting: the point of the grid that is best on the other setting of its stack."""
-    found = {}
-    for names, grid in STACKS.values():
-        points = [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
-        for name, other in (names, names[::-1]):
-            found[name] = min(points, key=lambda point: mean_error(program, settings[other], folder, point))
-    return found
+    """By setting: the point of the grid that is best on the other one."""
+    points = [dict(zip(GRID, values)) for values in itertools.product(*GRID.values())]
+    return {name: min(points, key=lambda point: mean_error(program, settings[other], folder, point)) for name, other in (FITTED, FITTED[::-1])}
 
 
 def ranks(values):
@@ -166,7 +173,7 @@ def main():
             constants = fit(options.orrery, settings, folder)
             (HERE / "constants.json").write_text(json.dumps(constants, indent=1) + "\n", encoding="utf-8")
         for row in rows:
-            predict(options.orrery, row, folder, constants[row["setting"]])
+            predict(options.orrery, row, folder, constants.get(row["setting"], {}))
     show_ranking(settings)
     pairs(settings)
     held = show_errors(settings)

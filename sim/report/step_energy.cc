@@ -26,8 +26,6 @@ bool leaves_host(const plan::Op& op, int rank, const plan::Program& program,
 std::vector<Draw> draws_of(const plan::Program& program, const costmodel::CostModel& cost,
                            const PreparedClass& k, int rank) {
   const auto device = costmodel::Roofline::of(cost.topology().device_model(as_u32(rank)));
-  const plan::RankClass& stage = program.class_of(rank);
-  const costmodel::DeviceKinds kinds = cost.kinds_of(stage.first_rank, stage.count);
   std::vector<Draw> of_template(k.ops.size());
   for (std::size_t i = 0; i < k.ops.size(); ++i) {
     if (k.ops[i].op == nullptr) continue;
@@ -35,7 +33,7 @@ std::vector<Draw> draws_of(const plan::Program& program, const costmodel::CostMo
     if (op.kind == plan::OpKind::kCompute) {
       const model::SegmentShape& shape = program.segments[op.segment];
       of_template[i] = costmodel::compute_draw(
-          device, shape, op.phase, real(cost.segment_ps(shape, op.phase, kinds)) / 1e12);
+          device, shape, op.phase, real(cost.segment_ps(shape, op.phase, k.ops[i].kinds)) / 1e12);
     } else {
       of_template[i] =
           costmodel::communication_draw(leaves_host(op, rank, program, cost.topology()));

@@ -164,7 +164,7 @@ class Preparation {
   void prepare_class(std::uint32_t c) {
     PreparedClass& k = step_.classes[c];
     k.rank_class = &program_.classes[c];
-    kinds_ = cost_.kinds_of(k.rank_class->first_rank, k.rank_class->count);
+    parts_.assign(program_.templates.size(), std::nullopt);
     k.expansion = plan::expand(program_, *k.rank_class, stream_refs_);
     k.ops.resize(template_ops_);
     const auto n = as_u32(k.expansion.ops.size());
@@ -184,9 +184,25 @@ class Preparation {
     k.expansion.free_users = {};
   }
 
+  /// Whose pace a template has in a class (TemplateForm).
+  costmodel::Ranks pace_of(std::uint32_t c, plan::TemplateId id) {
+    std::optional<costmodel::Ranks>& part = parts_[id.raw()];
+    if (part) return *part;
+    const plan::RankClass& k = program_.classes[c];
+    part = {k.first_rank, k.count};
+    if (!cost_.mixed()) return *part;
+    const plan::Program& whole = fused_ != nullptr ? *fused_->whole : program_;
+    const costmodel::TemplateForm form(whole, id, false, prices_);
+    part = form.slowest(1, {}, *part, prices_);
+    return *part;
+  }
+
   PricedOp price(std::uint32_t c, const plan::OpInstance& instance) {
     const plan::Op& op = *instance.op;
+    const costmodel::Ranks part = pace_of(c, instance.source);
+    kinds_ = cost_.kinds_of(part.first, part.count);
     PricedOp p;
+    p.kinds = kinds_;
     p.op = &op;
     p.kind = op.kind;
     p.stream = static_cast<std::uint8_t>(op.stream);
@@ -214,7 +230,7 @@ class Preparation {
       }
       case plan::OpKind::kCollective:
         p.holds_nobody = plan::exchanges_rows(op) && cost_.overlaps_experts();
-        price_collective(c, op, p);
+        price_collective(c, op, part, p);
         break;
       case plan::OpKind::kExchange: price_exchange(c, op, p); break;
       case plan::OpKind::kCopy: price_copy(c, op, p); break;
@@ -240,7 +256,7 @@ class Preparation {
     return form.host_wait_ps(1, {}, {k.first_rank, k.count}, prices_);
   }
 
-  void price_collective(std::uint32_t c, const plan::Op& op, PricedOp& p) {
+  void price_collective(std::uint32_t c, const plan::Op& op, costmodel::Ranks part, PricedOp& p) {
     const plan::RankClass& k = program_.classes[c];
     const plan::Group& group = program_.groups[op.group];
     const std::set<std::uint32_t> members = members_of(group, c);
@@ -251,13 +267,13 @@ class Preparation {
           op.name, k.stage, group.name, group.size, group.stride, program_.world_size);
       return;
     }
-    const Crossing made{.classes = {members.begin(), members.end()},
-                        .group = group,
-                        .collective = op.collective,
-                        .bytes = cost_.wire_bytes(program_, op),
-                        .stream = p.stream,
-                        .in_pieces = op.pieces > 1,
-                        .stated = plan::states_messages(op) ? &op : nullptr};
+    Crossing made{.classes = {members.begin(), members.end()},
+                  .group = group,
+                  .collective = op.collective,
+                  .bytes = cost_.wire_bytes(program_, op),
+                  .stream = p.stream,
+                  .in_pieces = op.pieces > 1,
+                  .stated = plan::states_messages(op) ? &op : nullptr};
     const auto alike = [&](const Crossing& x) { return x.same(made); };
     if (members.size() > 1) {
       const auto at = std::ranges::find_if(step_.crossings, alike);
@@ -271,10 +287,15 @@ class Preparation {
       }
       return;
     }
+    if (op.stream != plan::Stream::kData && part.count < k.count) made.part = part;
     auto known = std::ranges::find_if(collectives_, alike);
     if (known == collectives_.end()) {
       known = collectives_.insert(known, made);
-      known->transfer = network_.add(transfer(c, op), lane_of(c, p.stream, 0));
+      known->transfer = network_.add(made.part.count == 0
+                                         ? transfer(c, op)
+                                         : cost_.collective(op.collective, group, made.bytes,
+                                                            part.first, part.count, made.in_pieces),
+                                     lane_of(c, p.stream, 0));
     }
     p.transfer = known->transfer;
   }
@@ -368,8 +389,10 @@ class Preparation {
   std::map<const plan::Op*, plan::TemplateId> late_;  // last operations; empty: no host is late
   costmodel::OperationPrices prices_;                 // for late_
   std::vector<std::vector<Priced>> segments_;  // [segment * kPhases + phase] as far as asked for
-  costmodel::DeviceKinds kinds_ = 0;           // of the class at hand
-  std::vector<Crossing> collectives_;          // inside the class at hand
+  // [template] of the class at hand, as far as asked for
+  std::vector<std::optional<costmodel::Ranks>> parts_;
+  costmodel::DeviceKinds kinds_ = 0;   // of the operation at hand
+  std::vector<Crossing> collectives_;  // inside the class at hand
   std::vector<costmodel::Transfer> crossing_transfers_;
 };
 

@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "base/numbers.h"
 #include "base/result.h"
+#include "costmodel/closed_form/layer_form.h"
 #include "costmodel/cost_model.h"
 #include "plan/program/expand.h"
 #include "sim/network/flow_network.h"
@@ -49,6 +50,7 @@ struct PricedOp {
   bool optimizer = false, recomputed = false;
   // who waits for it goes on when it begins (CostModel::overlaps_experts)
   bool holds_nobody = false;
+  costmodel::DeviceKinds kinds = 0;                                      // whose pace it is
   std::int64_t compute_ps = 0;                                           // of a copy its own
   std::int64_t written_bytes = 0, transient_bytes = 0, freed_bytes = 0;  // lifetimes.h
   FlowNetwork::TransferIndex transfer = kNone;  // collective inside the class
@@ -76,10 +78,11 @@ struct Crossing {
   std::uint8_t stream = 0;
   bool in_pieces = false;            // beside a product
   const plan::Op* stated = nullptr;  // that states its messages: like no other
+  costmodel::Ranks part = {};        // whose pace it is, inside a class
   FlowNetwork::TransferIndex transfer = kNone;
   [[nodiscard]] bool same(const Crossing& o) const {
     return group == o.group && collective == o.collective && bytes == o.bytes &&
-           stream == o.stream && in_pieces == o.in_pieces && stated == o.stated &&
+           stream == o.stream && in_pieces == o.in_pieces && stated == o.stated && part == o.part &&
            classes == o.classes;
   }
 };

@@ -137,6 +137,32 @@ TEST(MeasuredOperators, ProfileOfAnotherPrecisionIsRefused) {
   EXPECT_NE(made.error().front().hint.find("--precision"), std::string::npos);
 }
 
+// A product in one wave of 256 x 128: 0.8 of fp32's peak, and the prologue's time of bf16's.
+TEST(OtherType, ProductsTakeTheDatasheetsRateAndTheProloguesTime) {
+  model::Profile p;
+  p.surfaces.push_back({.product = {.units = 1,
+                                    .efficiency = 0.5,
+                                    .launch_seconds = 2e-6,
+                                    .prologue_features = 100,
+                                    .memory_efficiency = 1e6}});
+  p.surfaces[0].power.joules_per_flop = 0;
+  model::SegmentShape s = product(256);
+  s.in = 1000;
+  s.out = 128;
+  const auto made =
+      ComputePrices::make(spec("llama-tiny"), machines::cluster(1), p, model::Precision::kFloat32);
+  ASSERT_TRUE(made.has_value()) << base::to_string(made.error());
+  const Roofline& device = made->roofline();
+  const double fp32 = device.peak_fp32.raw(), bf16 = device.peak_bf16.raw(), tile = 2.0 * 256 * 128;
+  ASSERT_NE(fp32, bf16);
+  s.dtype = model::DType::kFloat32;
+  EXPECT_NEAR(made->seconds(s, Phase::kF),
+              2e-6 + tile * 1000 / (0.8 * fp32) + tile * 100 / (0.8 * bf16), 1e-12);
+  EXPECT_EQ(made->source(s, Phase::kF), PriceSource::kRoofline);
+  EXPECT_FALSE(made->fitted());
+  EXPECT_TRUE(prices(p).fitted());
+}
+
 // ---- layer times ----
 
 model::Profile layer_profile(const model::ModelSpec& m) {

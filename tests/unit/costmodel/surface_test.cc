@@ -336,6 +336,28 @@ TEST(SurfacePrices, ExplicitAttentionPaysForItsScoresInMemory) {
               2.5 * 8e6 / 0.5e12 + 1e-6, 1e-12);
 }
 
+// fp32: twice the bytes, no fused softmax: 4 and 5 passes for 1.5 and 2, dropout 2.25 for 2.5.
+TEST(SurfacePrices, ExplicitAttentionInFp32HasNoFusedSoftmax) {
+  model::Framework f{.name = "explicit", .attention = model::AttentionKernel::kExplicit};
+  SegmentShape half = attention(1000), full = half;
+  half.causal = full.causal = true;
+  full.dtype = model::DType::kFloat32;
+  // all but softmax moves twice as much in fp32; products take no time
+  model::ComputeSurface s = surface();
+  s.product.launch_seconds = 0;
+  s.product.efficiency = 1e6;
+  const double scores = 8e6 / 0.5e12;
+  for (const auto& [phase, fused, apart] :
+       {std::tuple(Phase::kF, 1.5, 4.0), std::tuple(Phase::kBG, 2.0, 5.0)}) {
+    f.dropout = false;
+    const double in_half = prices(s, f).seconds(half, phase),
+                 in_full = prices(s, f).seconds(full, phase);
+    EXPECT_NEAR(in_full - 2 * in_half, 2 * (apart - fused) * scores, 1e-9);
+    f.dropout = true;
+    EXPECT_NEAR(prices(s, f).seconds(full, phase) - in_full, 2 * 2.25 * scores, 1e-9);
+  }
+}
+
 TEST(SurfacePrices, CompositionSlowsProductsAndAttentionButNotStreams) {
   const DeviceRates rates{base::FlopsPerSecond(100e12), base::BytesPerSecond(1e12)};
   const SurfacePrices alone(surface(), std::nullopt, rates),

@@ -213,6 +213,10 @@ TEST(Uncertainty, GrowsWithWhatNoPublishedStepHad) {
               testing::HasSubstr("none of more than 8 devices, tensor groups over hosts, context"));
   EXPECT_DOUBLE_EQ(uncertainty_of(priced(p, model::Precision::kFp8Current), any_plan(8)).beyond,
                    0.08);
+  p.surfaces.emplace_back();  // of bf16
+  EXPECT_EQ(beyond(any_plan(8)), 0);
+  EXPECT_DOUBLE_EQ(uncertainty_of(priced(p, model::Precision::kFloat32), any_plan(8)).beyond, 0.15);
+  p.surfaces.clear();
   p.held_ranks = 0;
   EXPECT_DOUBLE_EQ(beyond(any_plan(32)), 0.08);
   p.device.clear();  // of another device

@@ -12,9 +12,10 @@
 namespace orrery::search {
 
 /// `slow` and `fast` as the device of tiny_cluster(), one of them with its rates divided by
-/// `slowness` and with `memory_bytes`.
+/// `slowness` and with `memory_bytes`; links in hosts of the fast ones carry `fast_links` bytes/s.
 inline topologies::Topology mixed_cluster(int fast_hosts, int slow_hosts, int devices,
-                                          double slowness, std::int64_t memory_bytes) {
+                                          double slowness, std::int64_t memory_bytes,
+                                          std::int64_t fast_links = 20'000'000'000) {
   topologies::DeviceModel fast = tiny_cluster(1).device_models().front();
   fast.name = "fast";
   topologies::DeviceModel slow = fast;
@@ -28,8 +29,8 @@ inline topologies::Topology mixed_cluster(int fast_hosts, int slow_hosts, int de
   for (std::uint32_t kind = 0; kind < 2; ++kind) {
     const auto hub = b.add_vertex(topologies::VertexKind::kSwitch, "switch", kind);
     for (int i = 0; i < devices; ++i)
-      b.add_duplex(b.add_device("gpu" + std::to_string(i), kind, models[kind]), hub, 20'000'000'000,
-                   base::Seconds(1e-6), "nvlink");
+      b.add_duplex(b.add_device("gpu" + std::to_string(i), kind, models[kind]), hub,
+                   kind == 0 ? fast_links : 20'000'000'000, base::Seconds(1e-6), "nvlink");
     b.add_duplex(b.add_vertex(topologies::VertexKind::kNic, "nic", kind), hub, 10'000'000'000,
                  base::Seconds(1e-6), "pcie");
   }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
+#include "base/numbers.h"
 #include "costmodel/closed_form/closed_form.h"
 #include "costmodel/memory_limit.h"
 #include "costmodel/profiles/profiles.h"
@@ -114,6 +115,53 @@ TEST(MixedDevices, TheSimulatorAgreesWithTheClosedForm) {
     EXPECT_NEAR(static_cast<double>(report.step_time_ps) / 1e6,
                 static_cast<double>(priced.pass_by_pass_ps) / 1e6,
                 static_cast<double>(priced.pass_by_pass_ps) / 1e8);
+  }
+}
+
+/// One stage of replicas, each of a tensor group.
+plan::Plan replicas(int tp) {
+  plan::Plan p = two_stages(2, 2);
+  p.global_batch = 8;
+  p.stages = {
+      {.runs = {{4, {.tp = tp, .dp = 4 / tp, .zero = 0, .grad_reduce = plan::GradReduce::kEnd}}}}};
+  p.vocabulary = p.stages[0].runs[0].strategy;
+  return p;
+}
+
+sim::StageReport simulated(const topologies::Topology& topology, const plan::Plan& plan) {
+  const CostModel cost = mixed_cost(topology, 4);
+  const auto program = plan::lower(plan, cost.model());
+  if (!program) {
+    ADD_FAILURE() << base::to_string(program.error());
+    return {};
+  }
+  const auto report = *sim::simulate(*program, cost);
+  const auto closed = static_cast<double>(plan_cost(cost, plan).value().pass_by_pass_ps);
+  EXPECT_NEAR(static_cast<double>(report.step_time_ps), closed, closed / 1e3);
+  return report.stages[0];
+}
+
+// Hosts that compute fast over slow links, and hosts that compute slowly over fast ones.
+TEST(MixedDevices, ReplicasDoNotTakeTheSlowProductsOfOneAndTheSlowLinksOfAnother) {
+  constexpr double kSlowness = 16;
+  constexpr std::int64_t kSlowLinks = 20'000'000, kFastLinks = 20'000'000'000;
+  const plan::Plan plan = replicas(2);
+  const auto all_fast = simulated(mixed_cluster(1, 1, 2, 1, kGiB, kSlowLinks), plan);
+  for (const std::int64_t links : {kSlowLinks, kFastLinks}) {
+    const auto mixed = simulated(mixed_cluster(1, 1, 2, kSlowness, kGiB, links), plan);
+    const auto together = simulated(mixed_cluster(1, 1, 2, kSlowness, kGiB, links), replicas(4));
+    const std::int64_t blocks = mixed.busy_compute_ps - mixed.optimizer_ps,
+                       fast = all_fast.busy_compute_ps - all_fast.optimizer_ps;
+    if (links == kSlowLinks) {
+      EXPECT_EQ(mixed.exposed_tensor_ps, all_fast.exposed_tensor_ps);
+      EXPECT_LT(real(blocks), 1.1 * real(fast));  // some templates have no collective
+    } else {
+      EXPECT_LT(mixed.exposed_tensor_ps, all_fast.exposed_tensor_ps / 10);
+      EXPECT_GT(blocks, 2 * fast);
+    }
+    EXPECT_GT(mixed.optimizer_ps, 2 * all_fast.optimizer_ps);  // no link has a part in it
+    // a group over both kinds takes the slow products, whatever the links
+    EXPECT_GT(together.busy_compute_ps - together.optimizer_ps, 2 * fast);
   }
 }
 

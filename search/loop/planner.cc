@@ -207,7 +207,7 @@ base::Result<PlanAnswer> find_in_order(const costmodel::CostModel& cost,
     answer.shortfall_bytes =
         nothing_divides ? 0 : cost.reserved_bytes(loops.least_peak_bytes) - limit.least();
     if (request.relax && !loops.exhausted && !nothing_divides) {
-      TRY(answer.relaxations, relax_request(cost, request, budget, loops));
+      TRY(answer.relaxations, relax_request(costs, request, budget, loops));
     }
     return answer;
   }

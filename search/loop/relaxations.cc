@@ -1,9 +1,11 @@
 #include "search/loop/relaxations.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "base/numbers.h"
+#include "search/loop/least_memory.h"
 #include "search/status.h"
 #include "topologies/topology.h"
 
@@ -14,34 +16,64 @@ namespace {
 constexpr std::uint64_t kEffort = 200'000;
 constexpr LoopOptions kQuickly{.ticks = kSearchTicks / 6, .gives_up = true};
 
+std::int64_t reserved_bytes(const costmodel::CostModel& cost, const Finalist& finalist) {
+  return cost.reserved_bytes(std::ranges::max(finalist.stage_peak_bytes));
+}
+
 /// A good plan of a changed request, simulated; nothing when it does not fit either.
-base::Result<std::optional<Relaxation>> attempt(const costmodel::CostModel& cost,
-                                                PlanRequest request,
+base::Result<std::optional<Relaxation>> attempt(costmodel::LayerCosts& costs, PlanRequest request,
                                                 const costmodel::MemoryLimit& budget,
                                                 std::string change) {
   request.top = 1;
   request.on_progress = nullptr;
   request.multipliers = false;
   request.max_states = kEffort;
-  costmodel::LayerCosts costs(cost);
   StageModel stages(costs, request.space, request.global_batch, budget);
   TRY(const LoopResult loops, search_best_first(stages, request, kQuickly));
   if (loops.finalists.empty()) return std::nullopt;
   const Finalist& best = loops.finalists.front();
-  TRY(const std::int64_t step_ps, about_step_ps(cost, best));
-  return Relaxation{std::move(change), cost.reserved_bytes(std::ranges::max(best.stage_peak_bytes)),
-                    step_ps};
+  TRY(const std::int64_t step_ps, about_step_ps(costs.cost(), best));
+  return Relaxation{std::move(change), reserved_bytes(costs.cost(), best), step_ps};
+}
+
+/// Whether anything fits at all: by the plan of the least memory, no time. Only the smallest
+/// micro-batches of each number of stages are asked.
+base::Result<std::optional<Relaxation>> least_that_fits(costmodel::LayerCosts& costs,
+                                                        const PlanRequest& request,
+                                                        const costmodel::MemoryLimit& budget,
+                                                        std::string change) {
+  StageModel stages(costs, request.space, request.global_batch, budget);
+  Solvers solvers(stages, request.space);
+  std::vector<Pruned> unused;
+  std::map<int, PlanProblem> smallest;  // by stages
+  for (const PlanProblem& p : Families(costs.cost(), request, solvers).on_all_devices(unused)) {
+    PlanProblem& known = smallest.try_emplace(p.stages, p).first->second;
+    if (p.micro_batches > known.micro_batches) known = p;
+  }
+  std::vector<PlanProblem> problems;
+  for (auto& [count, p] : smallest) {
+    for (const auto& vocabulary : stages.vocabulary_of(p.devices, p.micro_batches).leaves) {
+      p.vocabulary = vocabulary;
+      problems.push_back(p);
+    }
+  }
+  TRY(LeastMemory least, least_memory(solvers, std::move(problems), false, [&](plan::Plan plan) {
+        return finalist_of(costs, std::move(plan));
+      }));
+  if (least.excess_bytes > 0) return std::nullopt;
+  return Relaxation{std::move(change), reserved_bytes(costs.cost(), least.finalist), 0};
 }
 
 /// The least memory that some plan needs, with the time of the best plan there.
-base::Result<Relaxation> more_memory(const costmodel::CostModel& cost, const PlanRequest& request,
+base::Result<Relaxation> more_memory(costmodel::LayerCosts& costs, const PlanRequest& request,
                                      const costmodel::MemoryLimit& budget,
                                      const LoopResult& loops) {
+  const costmodel::CostModel& cost = costs.cost();
   const std::int64_t needed = cost.reserved_bytes(loops.least_peak_bytes);
   const std::string change =
       fmt::format("memory {} → {}", gib(cost.reserved_bytes(budget.least())), gib(needed));
   TRY(std::optional<Relaxation> best,
-      attempt(cost, request, budget.plus(loops.least_peak_bytes - budget.least()), change));
+      attempt(costs, request, budget.plus(loops.least_peak_bytes - budget.least()), change));
   if (best) {
     best->memory_bytes = needed;
     return *best;
@@ -51,7 +83,7 @@ base::Result<Relaxation> more_memory(const costmodel::CostModel& cost, const Pla
 }
 
 /// Twice the hosts, priced from the datasheet: a profile of this cluster says nothing of the larger
-/// one, so only the memory counts.
+/// one, so only that something fits counts then.
 base::Result<std::optional<Relaxation>> more_devices(const costmodel::CostModel& cost,
                                                      const PlanRequest& request,
                                                      const costmodel::MemoryLimit& budget) {
@@ -64,15 +96,17 @@ base::Result<std::optional<Relaxation>> more_devices(const costmodel::CostModel&
   if (!larger) return std::nullopt;
   PlanRequest wider = request;
   wider.hosts = as_int(hosts);
-  TRY(std::optional<Relaxation> found, attempt(*larger, wider, budget, change));
+  costmodel::LayerCosts costs(*larger);
+  const bool comparable = cost.compute_origin() == costmodel::Origin::kDatasheet;
+  TRY(std::optional<Relaxation> found, comparable ? attempt(costs, wider, budget, change)
+                                                  : least_that_fits(costs, wider, budget, change));
   if (found) found->memory_bytes += cost.context_bytes() - larger->context_bytes();
-  if (found && cost.compute_origin() != costmodel::Origin::kDatasheet) found->step_time_ps = 0;
   return found;
 }
 
 }  // namespace
 
-base::Result<std::vector<Relaxation>> relax_request(const costmodel::CostModel& cost,
+base::Result<std::vector<Relaxation>> relax_request(costmodel::LayerCosts& costs,
                                                     const PlanRequest& request,
                                                     const costmodel::MemoryLimit& budget,
                                                     const LoopResult& loops) {
@@ -80,7 +114,7 @@ base::Result<std::vector<Relaxation>> relax_request(const costmodel::CostModel& 
   const auto try_space = [&](const char* change, auto&& widen) -> base::Result<void> {
     PlanRequest wider = request;
     widen(wider.space);
-    TRY(std::optional<Relaxation> found, attempt(cost, wider, budget, change));
+    TRY(std::optional<Relaxation> found, attempt(costs, wider, budget, change));
     if (found) result.push_back(*std::move(found));
     return {};
   };
@@ -104,10 +138,10 @@ base::Result<std::vector<Relaxation>> relax_request(const costmodel::CostModel& 
     TRY_VOID(
         try_space("any number of micro-batches", [](Space& s) { s.fix_micro_batches.reset(); }));
   if (loops.least_peak_bytes < kForbidden) {
-    TRY(Relaxation memory, more_memory(cost, request, budget, loops));
+    TRY(Relaxation memory, more_memory(costs, request, budget, loops));
     result.push_back(std::move(memory));
   }
-  TRY(std::optional<Relaxation> devices, more_devices(cost, request, budget));
+  TRY(std::optional<Relaxation> devices, more_devices(costs.cost(), request, budget));
   if (devices) result.push_back(*std::move(devices));
   return result;
 }

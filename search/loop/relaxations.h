@@ -12,7 +12,7 @@ namespace orrery::search {
 
 /// @pre nothing fits `budget`; `loops` says so. Smallest change first: what keeps the
 /// machine, then what asks for a bigger one.
-base::Result<std::vector<Relaxation>> relax_request(const costmodel::CostModel& cost,
+base::Result<std::vector<Relaxation>> relax_request(costmodel::LayerCosts& costs,
                                                     const PlanRequest& request,
                                                     const costmodel::MemoryLimit& budget,
                                                     const LoopResult& loops);

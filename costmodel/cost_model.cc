@@ -16,6 +16,7 @@
 #include "costmodel/collectives/host_copies.h"
 #include "costmodel/compute/compute.h"
 #include "costmodel/compute/kernels.h"
+#include "costmodel/kind_runs.h"
 #include "costmodel/profiles/device_names.h"
 #include "topologies/device_order.h"
 
@@ -70,24 +71,6 @@ std::vector<ComputePrices> drawn_prices(const std::vector<ComputePrices>& all,
   std::vector<ComputePrices> drawn;
   for (const ComputePrices& prices : all) drawn.push_back(prices.drawn(errors));
   return drawn;
-}
-
-/// Neighbouring ranks on devices of one model.
-struct KindRun {
-  int end = 0;  // rank behind the last
-  std::size_t kind = 0;
-};
-std::vector<KindRun> kind_runs(const topologies::Topology& topology) {
-  const topologies::DeviceModel* first = topology.device_models().data();
-  const auto ranks = as_int(topology.device_count());
-  if (topology.device_models().size() == 1) return {{ranks, 0}};
-  std::vector<KindRun> runs;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const auto kind = as_index(&topology.device_model(as_u32(rank)) - first);
-    if (runs.empty() || runs.back().kind != kind) runs.push_back({rank, kind});
-    runs.back().end = rank + 1;
-  }
-  return runs;
 }
 
 base::Result<void> check_rates(const model::Profile& profile) {
@@ -269,9 +252,7 @@ DeviceKinds CostModel::kinds_of(int first_rank, int rank_count) const {
   return kinds;
 }
 
-int CostModel::kind_end(int rank) const {
-  return std::ranges::upper_bound(state_->runs, rank, {}, &KindRun::end)->end;
-}
+int CostModel::kind_end(int rank) const { return run_of(state_->runs, rank)->end; }
 
 std::int64_t CostModel::segment_ps(const model::SegmentShape& shape, model::Phase phase,
                                    DeviceKinds kinds) const {

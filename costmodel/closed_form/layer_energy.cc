@@ -76,7 +76,7 @@ double TemplateForm::drawn_ps(std::int64_t b, const WeightBytes& weights, Ranks 
   double sum = 0;
   for (const Step& s : steps_) {
     if (s.data_stream || s.moves) continue;
-    const std::int64_t ps = step_ps(s, b, weights, part, kinds, prices);
+    const std::int64_t ps = step_ps(s, b, weights, part, ranks, kinds, prices);
     switch (s.kind) {
       case plan::OpKind::kCompute: {
         model::SegmentShape shape = prices.shape_of(s.shape).of_sequences(b);
@@ -87,13 +87,13 @@ double TemplateForm::drawn_ps(std::int64_t b, const WeightBytes& weights, Ranks 
         break;
       }
       case plan::OpKind::kCollective:
-        sum += energy.communication_ps(leaves_host(topology, ranks.first, s.group), ps);
+        sum += energy.communication_ps(leaves_host(topology, part.first, s.group), ps);
         break;
       case plan::OpKind::kExchange: {
         bool leaves = false;
         for (const auto* peers : {&s.sends, &s.receives})
           for (const int peer : *peers)
-            leaves = leaves || leaves_host(topology, ranks.first, ranks.first + peer);
+            leaves = leaves || leaves_host(topology, part.first, part.first + peer);
         sum += energy.communication_ps(leaves, ps);
         break;
       }

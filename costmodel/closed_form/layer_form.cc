@@ -17,22 +17,6 @@ namespace {
 
 using enum plan::OpKind;
 
-std::uint64_t mix(std::uint64_t digest, std::uint64_t value) {
-  digest ^= value + 0x9e3779b97f4a7c15ULL + (digest << 6) + (digest >> 2);
-  return digest * 0xff51afd7ed558ccdULL;
-}
-
-std::uint64_t digest_of(const model::SegmentShape& s) {
-  std::uint64_t d = static_cast<std::uint64_t>(s.kind);
-  for (const std::int64_t v : {s.sequences, s.tokens, s.in, s.out, s.heads, s.kv_heads, s.elements})
-    d = mix(d, static_cast<std::uint64_t>(v));
-  return d;
-}
-
-std::uint64_t word(Ranks ranks) {
-  return static_cast<std::uint64_t>(ranks.first) << 32 | static_cast<std::uint64_t>(ranks.count);
-}
-
 /// Kernels of a template that the host issues, without what serves weights: that depends on how
 /// they are sharded.
 int kernels_of(const plan::Program& program, const std::vector<plan::Op>& ops,
@@ -60,91 +44,6 @@ std::int64_t overlapped_ps(std::int64_t serial_ps, std::int64_t data_ps, std::in
   const std::int64_t both = std::min(serial_ps, data_ps);
   return mul_div_up(both, std::max(slowdown_ppm, kMillion), kMillion) +
          std::max(serial_ps, data_ps) - both;
-}
-
-OperationPrices::ShapeIndex OperationPrices::shape(const model::SegmentShape& shape) {
-  const std::uint64_t digest = digest_of(shape);
-  const auto [begin, end] = known_->by_digest.equal_range(digest);
-  for (auto i = begin; i != end; ++i) {
-    if (known_->shapes[i->second] == shape) return i->second;
-  }
-  const auto index = static_cast<ShapeIndex>(known_->shapes.size());
-  known_->shapes.push_back(shape);
-  known_->by_digest.emplace(digest, index);
-  return index;
-}
-
-const OperationPrices::Segment& OperationPrices::segment(ShapeIndex index, plan::Phase phase,
-                                                         std::int64_t b, DeviceKinds kinds) {
-  constexpr std::int64_t kMaxSequences = std::int64_t{1} << 34;
-  ORRERY_CHECK(b >= 0 && b < kMaxSequences, "{} sequences on a rank", b);
-  const std::uint64_t key =
-      (static_cast<std::uint64_t>(b) * 4 + static_cast<std::uint64_t>(phase)) << 28 | index;
-  const auto [segment, fresh] = segments_on(kinds)[{key}];
-  if (fresh) {
-    const model::SegmentShape s = known_->shapes[index].of_sequences(b);
-    segment = {cost_.segment_ps(s, phase, kinds),
-               plan::transient_bytes(s, phase, cost_.loss_bytes())};
-  }
-  return segment;
-}
-
-OperationPrices::Segments& OperationPrices::segments_on(DeviceKinds kinds) {
-  if (!cost_.mixed()) kinds = kAllKinds;
-  if (last_ == nullptr || last_kinds_ != kinds) {
-    last_ = &segments_[kinds];
-    last_kinds_ = kinds;
-  }
-  return *last_;
-}
-
-std::int64_t OperationPrices::collective_ps(plan::Collective op, const plan::Group& group,
-                                            std::int64_t bytes, bool in_pieces, Ranks ranks) {
-  if (group.size <= 1 || ranks.count == 0) return 0;
-  const auto what = static_cast<std::uint64_t>(op) << 1 | (in_pieces ? 1 : 0);
-  const auto [ps, fresh] =
-      collectives_[{what << 60 | static_cast<std::uint64_t>(group.size) << 30 |
-                        static_cast<std::uint64_t>(group.stride),
-                    word(ranks), group.bits, static_cast<std::uint64_t>(bytes)}];
-  if (!fresh) return ps;
-  const CollectivePrices& prices = cost_.communication();
-  const RunsAs how = prices.runs_as(
-      op, group, bytes, paths_of(CollectivePrices::usual_pattern(op), group, ranks), in_pieces);
-  return ps = prices.duration_ps(op, group, bytes, how, paths_of(how.pattern, group, ranks));
-}
-
-const PathSummary& OperationPrices::paths_of(Pattern pattern, const plan::Group& group,
-                                             Ranks ranks) {
-  // Places of a stage that lie on hosts alike, and the ranks of each, have one entry.
-  const CollectivePaths& all = cost_.communication().paths();
-  if (const auto period = period_of(all.topology(), group, ranks.first, ranks.count))
-    ranks = {0, *period};
-  const auto [paths, fresh] = known_->paths[{static_cast<std::uint64_t>(pattern) << 60 |
-                                                 static_cast<std::uint64_t>(group.size) << 30 |
-                                                 static_cast<std::uint64_t>(group.stride),
-                                             word(ranks), group.bits}];
-  if (fresh) {
-    paths = all.summary(pattern, group, ranks.first, ranks.count);
-    known_->routes += paths.routes;
-  }
-  return paths;
-}
-
-std::int64_t OperationPrices::exchange_ps(Ranks ranks, int peer_offset, std::int64_t bytes) {
-  if (peer_offset == 0) return 0;
-  const auto [ps, unpriced] =
-      exchanges_[{as_u32(peer_offset), word(ranks), static_cast<std::uint64_t>(bytes)}];
-  if (!unpriced) return ps;
-  const auto [paths, fresh] =
-      known_->paths[{std::uint64_t{7} << 60 | as_u32(peer_offset), word(ranks), 0}];
-  if (fresh) paths = cost_.communication().paths().summary(ranks.first, ranks.count, peer_offset);
-  return ps = cost_.communication().exchange_ps(peer_offset, bytes, paths);
-}
-
-std::int64_t OperationPrices::copy_ps(bool to_host, std::int64_t bytes, Ranks ranks) const {
-  const auto ps = cost_.copy_ps(to_host, bytes, ranks.first, ranks.count);
-  ORRERY_CHECK(ps.has_value(), "no way to the hosts of ranks from {} on", ranks.first);
-  return *ps;
 }
 
 TemplateForm::Step TemplateForm::step_of(const plan::Op& op) {
@@ -362,8 +261,9 @@ TemplateForm::Times TemplateForm::device_times(std::int64_t b, const WeightBytes
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const Step& s = steps_[i];
     const std::int64_t ps =
-        s.like < i ? alone[s.like]
-                   : step_ps(s, b, weights, s.data_stream || s.moves ? ranks : part, kinds, prices);
+        s.like < i
+            ? alone[s.like]
+            : step_ps(s, b, weights, s.data_stream || s.moves ? ranks : part, ranks, kinds, prices);
     alone[i] = ps;
     if (s.moves) {
       t.copy_ps += ps;
@@ -385,13 +285,13 @@ TemplateForm::Times TemplateForm::device_times(std::int64_t b, const WeightBytes
   t.serial_ps += shifts_ps;
   if (beside) t.serial_ps = side_by_side_ps(alone, prices.cost().overlap_slowdown_ppm());
   if (exchanges_rows_ && prices.cost().overlaps_experts())
-    t.serial_ps = steady_ps(b, weights, part, prices);
+    t.serial_ps = steady_ps(b, weights, part, ranks, prices);
   return t;
 }
 
 /// Of the second of two calls: the last exchange of the first is still under way when it begins.
 std::int64_t TemplateForm::steady_ps(std::int64_t b, const WeightBytes& weights, Ranks part,
-                                     OperationPrices& prices) const {
+                                     Ranks ranks, OperationPrices& prices) const {
   const std::int64_t slowdown_ppm = prices.cost().overlap_slowdown_ppm();
   const DeviceKinds kinds = prices.cost().kinds_of(part.first, part.count);
   std::int64_t now = 0, begun = 0, left = 0, shifts_ps = 0;  // left: of the exchange under way
@@ -399,7 +299,7 @@ std::int64_t TemplateForm::steady_ps(std::int64_t b, const WeightBytes& weights,
     begun = now;
     for (const Step& s : steps_) {
       if (s.data_stream || s.moves) continue;
-      std::int64_t ps = step_ps(s, b, weights, part, kinds, prices);
+      std::int64_t ps = step_ps(s, b, weights, part, ranks, kinds, prices);
       if (s.kind == kCompute) {
         if (s.attention_block) {
           ps = overlapped_ps(ps, std::exchange(shifts_ps, 0), slowdown_ppm, true);
@@ -450,19 +350,20 @@ std::int64_t TemplateForm::side_by_side_ps(std::vector<std::int64_t>& left,
 }
 
 std::int64_t TemplateForm::step_ps(const Step& s, std::int64_t b, const WeightBytes& weights,
-                                   Ranks ranks, DeviceKinds kinds, OperationPrices& prices) const {
+                                   Ranks part, Ranks ranks, DeviceKinds kinds,
+                                   OperationPrices& prices) const {
   switch (s.kind) {
     case kCompute: {
       if (s.zeroes_part_of < 0) return prices.segment(s.shape, s.phase, b, kinds).ps;
-      const std::int64_t part = weights.part[as_index(s.zeroes_part_of)];
-      if (part == 0) return 0;
+      const std::int64_t bytes = weights.part[as_index(s.zeroes_part_of)];
+      if (bytes == 0) return 0;
       model::SegmentShape zero = prices.shape_of(s.shape);
-      zero.elements = part / model::element_bytes(zero.dtype);
+      zero.elements = bytes / model::element_bytes(zero.dtype);
       return prices.segment(prices.shape(zero), s.phase, 0, kinds).ps;
     }
     case kCollective:
       return prices.collective_ps(s.collective, s.group, s.scales ? s.bytes * b : s.bytes,
-                                  s.in_pieces, ranks);
+                                  s.in_pieces, part, ranks);
     case kExchange: {
       std::int64_t ps = 0;
       for (const int peer : s.sends)

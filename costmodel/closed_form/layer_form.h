@@ -3,13 +3,10 @@
 /// A lowered layer as numbers per sequence: what layer_costs.h prices.
 #include <array>
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
-#include "costmodel/closed_form/price_table.h"
+#include "costmodel/closed_form/operation_prices.h"
 #include "costmodel/cost_model.h"
 #include "plan/lowering/lower.h"
 #include "plan/program/memory.h"
@@ -17,67 +14,6 @@
 namespace orrery::costmodel {
 
 class EnergyPrices;
-
-/// The ranks of a stage: [first, first + count).
-struct Ranks {
-  int first = 0, count = 0;
-  bool operator==(const Ranks&) const = default;
-};
-
-/// Prices of segments and groups, each found once.
-class OperationPrices {
- public:
-  explicit OperationPrices(const CostModel& cost)
-      : cost_(cost), known_(std::make_shared<Known>()) {}
-  /// Of a draw of the model that `like` prices by: shapes have the same numbers, groups the same
-  /// paths.
-  OperationPrices(const CostModel& drawn, const OperationPrices& like)
-      : cost_(drawn), known_(like.known_) {}
-  using ShapeIndex = std::uint32_t;
-  /// Dense number of a shape; equal shapes have equal numbers.
-  ShapeIndex shape(const model::SegmentShape& shape);
-  const model::SegmentShape& shape_of(ShapeIndex index) const { return known_->shapes[index]; }
-  /// Of the shape for b sequences (flat segments stay as they are).
-  struct Segment {
-    std::int64_t ps = 0, transient_bytes = 0;
-  };
-  const Segment& segment(ShapeIndex index, plan::Phase phase, std::int64_t b,
-                         DeviceKinds kinds = kAllKinds);
-  const CostModel& cost() const { return cost_; }
-  /// 0 on no ranks. `in_pieces`: beside a product.
-  std::int64_t collective_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes,
-                             bool in_pieces, Ranks ranks);
-  std::int64_t exchange_ps(Ranks ranks, int peer_offset, std::int64_t bytes);
-  /// @pre the ranks have ways to their hosts (CostModel::check_copies).
-  std::int64_t copy_ps(bool to_host, std::int64_t bytes, Ranks ranks) const;
-  /// Looked up so far.
-  std::uint64_t routes() const { return known_->routes; }
-  /// Operations so far: kLowered for each that was lowered, one each time that it was priced.
-  std::uint64_t priced() const { return priced_; }
-  void count(std::uint64_t operations) { priced_ += operations; }
-  static constexpr std::uint64_t kLowered = 8;
-
- private:
-  /// What does not depend on prices.
-  struct Known {
-    std::vector<model::SegmentShape> shapes;
-    std::unordered_multimap<std::uint64_t, ShapeIndex> by_digest;
-    PriceTable<3, PathSummary> paths;  // (what, ranks, id bits of a group)
-    std::uint64_t routes = 0;
-  };
-  const PathSummary& paths_of(Pattern pattern, const plan::Group& group, Ranks ranks);
-
-  const CostModel& cost_;
-  std::shared_ptr<Known> known_;
-  using Segments = PriceTable<1, Segment>;  // of (shape, phase, b)
-  Segments& segments_on(DeviceKinds kinds);
-  std::map<DeviceKinds, Segments> segments_;
-  PriceTable<4, std::int64_t> collectives_;  // of (what, ranks, id bits of a group, bytes)
-  PriceTable<3, std::int64_t> exchanges_;    // of (offset of the peer, ranks, bytes)
-  DeviceKinds last_kinds_ = 0;               // asked for last
-  Segments* last_ = nullptr;
-  std::uint64_t priced_ = 0;
-};
 
 /// What depends on the way a layer's weights are sharded: bytes of each unit's gathered weights and
 /// of its gradient part; 0: none.
@@ -94,7 +30,7 @@ struct WeightBytes {
 /// change, R_i the parts. All take what the slowest part takes:
 ///
 ///     t(stage) = max over i of t(R_i),   t(R_i) of all steps but those of data, on R_i's devices
-///                                        and links
+///                                        and links, which groups of other parts share
 class TemplateForm {
  public:
   TemplateForm() = default;
@@ -154,7 +90,7 @@ class TemplateForm {
     std::vector<int> frees_weights_of;  // units
     std::uint16_t like = 0;             // first step that takes as long, whatever the prices
     [[nodiscard]] bool takes_as_long(const Step& o) const {
-      if (kind != o.kind) return false;
+      if (kind != o.kind || data_stream != o.data_stream) return false;
       if (kind == plan::OpKind::kCompute)
         return shape == o.shape && phase == o.phase && zeroes_part_of == o.zeroes_part_of;
       return kind == plan::OpKind::kCollective && collective == o.collective &&
@@ -166,8 +102,8 @@ class TemplateForm {
   /// Those that `of` names, in `some` where these are not all.
   static const std::vector<plan::Op>& operations(const std::vector<plan::Op>& all, Of of,
                                                  std::vector<plan::Op>& some);
-  std::int64_t step_ps(const Step& s, std::int64_t b, const WeightBytes& weights, Ranks ranks,
-                       DeviceKinds kinds, OperationPrices& prices) const;
+  std::int64_t step_ps(const Step& s, std::int64_t b, const WeightBytes& weights, Ranks part,
+                       Ranks ranks, DeviceKinds kinds, OperationPrices& prices) const;
   void find_dependencies(const std::vector<plan::Op>& ops);
   void find_experts(const std::vector<plan::Op>& ops);
   void find_alike();
@@ -178,7 +114,7 @@ class TemplateForm {
   Times device_times(std::int64_t b, const WeightBytes& weights, Ranks ranks, Ranks part,
                      OperationPrices& prices) const;
   /// serial_ps of one call among many alike whose exchanges of rows run beside what computes.
-  std::int64_t steady_ps(std::int64_t b, const WeightBytes& weights, Ranks part,
+  std::int64_t steady_ps(std::int64_t b, const WeightBytes& weights, Ranks part, Ranks ranks,
                          OperationPrices& prices) const;
   /// R_i above.
   std::vector<Ranks> parts(Ranks ranks, const CostModel& cost) const;

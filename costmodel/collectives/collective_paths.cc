@@ -226,6 +226,18 @@ PathLoads CollectivePaths::loads(Pattern pattern, const plan::Group& group, int 
   return counted(std::move(paths));
 }
 
+PathLoads CollectivePaths::loads_of_part(Pattern pattern, const plan::Group& group, int first_rank,
+                                         int rank_count, int all_first, int all_count) const {
+  PathLoads part = loads(pattern, group, first_rank, rank_count, Senders::kOfClass);
+  const PathLoads all = loads(pattern, group, all_first, all_count, Senders::kOfClass);
+  for (LinkLoad& l : part.links)
+    l.flows = std::ranges::lower_bound(all.links, l.link, {}, &LinkLoad::link)->flows;
+  part.units = all.units;
+  part.routes += all.routes;
+  find_narrowest(part.links, part);
+  return part;
+}
+
 PathLoads CollectivePaths::loads(int first_rank, int rank_count, int peer_offset) const {
   Paths paths;
   add_exchange(first_rank, rank_count, peer_offset, paths);

@@ -60,6 +60,10 @@ class CollectivePaths {
   /// @pre group of at least two ranks.
   PathLoads loads(Pattern pattern, const plan::Group& group, int first_rank, int rank_count,
                   Senders senders) const;
+  /// Of the groups of some ranks, on the links that these cross, with the flows of all that run at
+  /// once. @pre groups are whole in both ranges, the first within the second.
+  PathLoads loads_of_part(Pattern pattern, const plan::Group& group, int first_rank, int rank_count,
+                          int all_first, int all_count) const;
   /// Every rank sends to the one `peer_offset` further. @pre peer_offset != 0.
   PathLoads loads(int first_rank, int rank_count, int peer_offset) const;
   /// Of listed messages: flows are their units, and `units` what a rank's bytes are split over.

@@ -100,8 +100,8 @@ const model::LayerTimes* choose(const std::vector<model::LayerTimes>& all,
 model::ComputeSurface in_type(model::DType type, model::ComputeSurface surface,
                               const Roofline& device) {
   const double faster = device.peak(type).raw() / device.peak(surface.dtype).raw();
+  surface.product.prologue_features *= faster * kProductEfficiency / surface.product.efficiency;
   surface.product.efficiency = kProductEfficiency;
-  surface.product.prologue_features *= faster;
   const double traffic =
       faster * real(model::element_bytes(type)) / real(model::element_bytes(surface.dtype));
   surface.product.half_tile = 1 - (1 - surface.product.half_tile) * std::min(traffic, 1.0);
@@ -135,8 +135,13 @@ tl::unexpected<base::Diagnostics> wrong_precision(const model::Profile& profile,
                                  model::to_string(precision))));
 }
 
-base::Result<void> check_format(const topologies::DeviceModel& device, model::Format format) {
-  if (Roofline::of(device).rates(model::DType::kBFloat16).of(format).raw() > 0) return {};
+base::Result<void> check_format(const topologies::DeviceModel& device, model::DType type,
+                                model::Format format) {
+  if (Roofline::of(device).rates(type).of(format).raw() > 0) return {};
+  if (format == model::Format::kNone)
+    return base::fail(base::make_error(base::ErrorCode::kInconsistent, "{} has no peak in {}",
+                                       device.name, model::to_string(type))
+                          .with_hint("a topology says peak_fp32 and peak_bf16 of a device"));
   const bool later = format == model::Format::kNvFp4 || format == model::Format::kMxFp8;
   return base::fail(
       base::make_error(base::ErrorCode::kInconsistent, "{} has no products in {}", device.name,
@@ -216,15 +221,16 @@ base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model,
   ComputePrices prices;
   const topologies::DeviceModel& device = topology.device_models()[kind];
   prices.roofline_ = Roofline::of(device);
-  TRY_VOID(check_format(device, model::format_of(precision)));
+  const model::DType type = model::compute_dtype(precision);
+  TRY_VOID(check_format(device, type, model::format_of(precision)));
   if (!profile) return prices;
-  const auto type = model::compute_dtype(precision);
   if (const auto& all = profile->surfaces; !all.empty()) {
     const auto own = std::ranges::find(all, type, &model::ComputeSurface::dtype);
     prices.of_other_type_ = own == all.end();
-    TRY_VOID(check_power(prices.roofline_, all.front().power, profile->name));
+    const model::ComputeSurface& measured = prices.of_other_type_ ? all.front() : *own;
+    TRY_VOID(check_power(prices.roofline_, measured.power, profile->name));
     prices.surface_.emplace(
-        prices.of_other_type_ ? in_type(type, all.front(), prices.roofline_) : *own,
+        prices.of_other_type_ ? in_type(type, measured, prices.roofline_) : measured,
         profile->framework, prices.roofline_.rates(type), profile->composition_factor);
   }
   for (const auto& p : profile->operators) {

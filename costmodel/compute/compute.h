@@ -22,10 +22,11 @@
 ///     memory take is the device's, and so is the time of a tile's prologue; products are as on
 ///     the datasheet:
 ///
-///     e = 0.80,   k0 = k0' P / P',   no correction,   energy of a FLOP = that' P' / P
+///     e = 0.80,   k0 = k0' e P / (e' P'),   no correction,   energy of a FLOP = that' P' / P
 ///     h = 1 - (1 - h') min(1, e_type P / e_type' P')     what a small tile loses is traffic
 ///
 ///     ' of the type that was measured. P of fp32 is what the topology states, of TF32 or not.
+///     Attention in one kernel keeps its shares of the peak.
 ///
 /// (a) Measured operators, points (shape, seconds) of the same kind, phase, type and flags:
 ///

@@ -74,7 +74,7 @@
 ///   clamps    in front of a gated activation: clamp_bytes of an output element more forward,
 ///             clamp_gradient_bytes more backward
 ///   dropout   before a residual: 0.5 of a tensor more forward, 2.5 more backward
-///   loss      loss_passes L: the loss segments' traffic times L / 4
+///   loss      loss_passes L: the loss segments' traffic times L / 4, in fp32 L / 8
 ///
 /// Worked example: tests/unit/costmodel/surface_test.cc. Scope: one kernel at a time; sizes from
 /// 256 up were fitted, below that the prologue rules.

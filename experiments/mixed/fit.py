@@ -69,7 +69,7 @@ def like_h100(path):
     profile["provenance"]["source"] += "; experiments/mixed/fit.py"
     profile["provenance"]["note"] += (" All that of the H100, the same chip, but for element-wise kernels: the median of softmax, dropout and GELU in Sailor's "
                                       "measured layers on GH200 with 96 GB (MIT).")
-    profile["surfaces"][0]["memory_bandwidth"] = bandwidth
+    del profile["surfaces"][0]["peak"], profile["surfaces"][0]["memory_bandwidth"]  # no other device is like it
     profile["surfaces"][0]["stream"]["efficiency"] = round(share, 3)
     return profile
 

@@ -277,7 +277,7 @@ base::Result<std::int64_t> about_step_ps(const costmodel::CostModel& cost,
   const std::int64_t m = finalist.plan.micro_batches;
   TRY(const plan::Program program, plan::lower(finalist.plan, cost.model()));
   if (ticks_of(program) > kManyTicks) {
-    if (!looks_ahead(finalist.plan, cost)) return finalist.expected_ps;
+    if (!looks_ahead(finalist.plan, cost)) return finalist.expected_ps - finalist.energy_ps;
     TRY(const plan::Program few, plan::lower(few_micro_batches(finalist.plan), cost.model()));
     return sim::extrapolated_step_ps(few, cost, m);
   }

@@ -150,7 +150,7 @@ class Contest {
 };
 
 /// The simulated time of a step; of one of very many operations what few micro-batches say, or the
-/// expected time. @pre time is minimised. Errors: those of simulate().
+/// expected time. Errors: those of simulate().
 base::Result<std::int64_t> about_step_ps(const costmodel::CostModel& cost,
                                          const Finalist& finalist);
 

@@ -36,8 +36,8 @@ base::Result<std::optional<Relaxation>> attempt(costmodel::LayerCosts& costs, Pl
   return Relaxation{std::move(change), reserved_bytes(costs.cost(), best), step_ps};
 }
 
-/// Whether anything fits at all: by the plan of the least memory, no time. Only the smallest
-/// micro-batches of each number of stages are asked.
+/// Whether some plan fits, with no time: that of the least memory, of the smallest micro-batches of
+/// each number of stages; where it does not, a search may still find another.
 base::Result<std::optional<Relaxation>> least_that_fits(costmodel::LayerCosts& costs,
                                                         const PlanRequest& request,
                                                         const costmodel::MemoryLimit& budget,
@@ -60,8 +60,11 @@ base::Result<std::optional<Relaxation>> least_that_fits(costmodel::LayerCosts& c
   TRY(LeastMemory least, least_memory(solvers, std::move(problems), false, [&](plan::Plan plan) {
         return finalist_of(costs, std::move(plan));
       }));
-  if (least.excess_bytes > 0) return std::nullopt;
-  return Relaxation{std::move(change), reserved_bytes(costs.cost(), least.finalist), 0};
+  if (least.excess_bytes <= 0)
+    return Relaxation{std::move(change), reserved_bytes(costs.cost(), least.finalist), 0};
+  TRY(std::optional<Relaxation> found, attempt(costs, request, budget, std::move(change)));
+  if (found) found->step_time_ps = 0;
+  return found;
 }
 
 /// The least memory that some plan needs, with the time of the best plan there.
@@ -97,7 +100,7 @@ base::Result<std::optional<Relaxation>> more_devices(const costmodel::CostModel&
   PlanRequest wider = request;
   wider.hosts = as_int(hosts);
   costmodel::LayerCosts costs(*larger);
-  const bool comparable = cost.compute_origin() == costmodel::Origin::kDatasheet;
+  const bool comparable = !cost.profile();
   TRY(std::optional<Relaxation> found, comparable ? attempt(costs, wider, budget, change)
                                                   : least_that_fits(costs, wider, budget, change));
   if (found) found->memory_bytes += cost.context_bytes() - larger->context_bytes();

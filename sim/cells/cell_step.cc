@@ -68,9 +68,13 @@ class Partition {
     std::map<std::vector<std::int64_t>, std::uint32_t> numbers;
     for (std::size_t j = 0; j < jobs_.size(); ++j) {
       const auto job = static_cast<std::int64_t>(j);
-      for (std::size_t rank = 0; rank < jobs_[j].compute_ppm.size(); ++rank) {
-        const auto stage = static_cast<std::int64_t>(stage_of(*jobs_[j].program, as_int(rank)));
-        colours.push_back(number_of(numbers, {kRank, job, stage, jobs_[j].compute_ppm[rank]}));
+      const CellJob& of = jobs_[j];
+      std::map<const PreparedStep*, std::int64_t> kinds;
+      for (std::size_t rank = 0; rank < of.compute_ppm.size(); ++rank) {
+        const auto stage = static_cast<std::int64_t>(stage_of(*of.program, as_int(rank)));
+        const PreparedStep* own = of.stages_of.empty() ? of.stages : of.stages_of[rank];
+        const std::int64_t kind = kinds.try_emplace(own, std::ssize(kinds)).first->second;
+        colours.push_back(number_of(numbers, {kRank, job, stage, kind, of.compute_ppm[rank]}));
       }
     }
     for (std::size_t j = 0; j < jobs_.size(); ++j) {
@@ -183,7 +187,8 @@ class CellStep {
 
   void add_cell(std::uint32_t rank) {
     const CellJob& job = jobs_[job_];
-    built_.step.classes.push_back(job.stages->classes[stage_of(*job.program, as_int(rank))]);
+    const PreparedStep& stages = job.stages_of.empty() ? *job.stages : *job.stages_of[rank];
+    built_.step.classes.push_back(stages.classes[stage_of(*job.program, as_int(rank))]);
     for (PricedOp& p : built_.step.classes.back().ops) {
       if (p.op == nullptr) continue;
       switch (p.kind) {

@@ -15,7 +15,9 @@ namespace orrery::sim {
 /// A job as its cells are found and built.
 struct CellJob {
   const plan::Program* program = nullptr;
-  const PreparedStep* stages = nullptr;   // one class for each stage
+  const PreparedStep* stages = nullptr;  // one class for each stage
+  // [rank] where kinds of device differ: the same on its own; else empty
+  std::vector<const PreparedStep*> stages_of;
   std::vector<RankMessages> messages;     // [era] the same messages, by their numbers
   std::vector<std::int64_t> compute_ppm;  // [rank]
 };

@@ -1,6 +1,7 @@
 #include "sim/cells/rank_cells.h"
 
 #include <algorithm>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -105,11 +106,35 @@ struct RankStep::Ready {
   }
 };
 
+namespace {
+
+using StagesOfKinds = std::map<costmodel::DeviceKinds, PreparedStep>;
+
+/// [rank] the stages as its own kind of device runs them, kept in `known`.
+base::Result<std::vector<const PreparedStep*>> own_stages(const plan::Program& program,
+                                                          const costmodel::CostModel& cost,
+                                                          StagesOfKinds& known) {
+  std::vector<const PreparedStep*> of_rank;
+  for (int rank = 0; rank < program.world_size; ++rank) {
+    const auto [at, fresh] = known.try_emplace(cost.kinds_of(rank, 1));
+    if (fresh) {
+      kernel::EventQueue queue;
+      FlowNetwork network(cost.topology(), kMillion, queue, Interpreter::kFlowEvent);
+      TRY(at->second, prepare_on(at->first, program, cost, network));
+    }
+    of_rank.push_back(&at->second);
+  }
+  return of_rank;
+}
+
+}  // namespace
+
 base::Result<RankStep> RankStep::make(std::vector<RankJob> given, const RankScene& scene) {
   ORRERY_CHECK(!given.empty() && scene.steps >= 1 &&
                scene.background.size() == scene.from_ps.size());
   auto ready = std::make_shared<Ready>(std::move(given), scene);
   std::vector<PreparedStep> stages(ready->jobs.size());
+  std::vector<StagesOfKinds> kinds(ready->jobs.size());
   std::vector<CellJob> jobs;
   for (std::size_t j = 0; j < ready->jobs.size(); ++j) {
     RankJob& job = ready->jobs[j];
@@ -121,7 +146,10 @@ base::Result<RankStep> RankStep::make(std::vector<RankJob> given, const RankScen
     FlowNetwork stage_network(job.costs.front().topology(), ready->slowdown_ppm, queue,
                               Interpreter::kFlowEvent);
     TRY(stages[j], prepare(*job.program, job.costs.front(), stage_network));
-    jobs.push_back({job.program, &stages[j], {}, job.compute_ppm});
+    jobs.push_back({job.program, &stages[j], {}, {}, job.compute_ppm});
+    if (job.costs.front().mixed()) {
+      TRY(jobs.back().stages_of, own_stages(*job.program, job.costs.front(), kinds[j]));
+    }
     for (const costmodel::CostModel& cost : job.costs)
       jobs.back().messages.emplace_back(*job.program, cost, stages[j]);
   }

@@ -6,9 +6,10 @@
 /// symmetric. Here ranks are grouped into *cells*, and the interpreter runs one class for each:
 ///  * unfolded, every rank is a cell;
 ///  * folded, the cells are the coarsest equitable partition (kernel/refinement.h) of the graph of
-///    ranks, messages and links. A rank is coloured by its stage and its speed. A message is one
-///    collective of one process group, or one exchange of one pair of ranks; it is coloured by what
-///    is sent, its latency and its rate alone, and joined to its ranks and, by its flows, to its
+///    ranks, messages and links. A rank is coloured by its stage, its kind of device and its speed;
+///    its computations take what its own kind takes. A message is one collective of one process
+///    group, or one exchange of one pair of ranks; it is coloured by what is sent, its latency and
+///    its rate alone, and joined to its ranks and, by its flows, to its
 ///    links. A link is coloured by its capacity.
 ///
 /// Both give the same picoseconds. Proof by induction over the instants, and within one over the

@@ -70,15 +70,42 @@ costmodel::Transfer ClassLoads::collective(const plan::Op& op, std::int64_t byte
                                            std::uint32_t c) {
   const plan::Group& group = program_.groups[op.group];
   if (group.size <= 1) return {};
-  const costmodel::CollectivePrices& prices = cost_.communication();
   if (plan::states_messages(op)) {
     const plan::Messages m = plan::messages_of(program_, op, program_.classes[c]);
     return stated_transfer(program_, cost_, op, m, m.all);
   }
+  return priced(op, bytes,
+                [&](costmodel::Pattern p) -> const PathLoads& { return loads(p, group, c); });
+}
+
+costmodel::Transfer ClassLoads::collective(const plan::Op& op, std::int64_t bytes, std::uint32_t c,
+                                           costmodel::Ranks part) {
+  const plan::Group& group = program_.groups[op.group];
+  if (group.size <= 1) return {};
+  return priced(op, bytes,
+                [&](costmodel::Pattern p) -> const PathLoads& { return loads(p, group, c, part); });
+}
+
+const PathLoads& ClassLoads::loads(costmodel::Pattern pattern, const plan::Group& group,
+                                   std::uint32_t c, costmodel::Ranks part) {
+  const Key key{pattern, group.size, group.stride, group.bits, c};
+  const auto [at, fresh] = known_of_parts_.try_emplace({key, part.first, part.count});
+  const plan::RankClass& k = program_.classes[c];
+  if (fresh)
+    at->second = cost_.communication().paths().loads_of_part(pattern, group, part.first, part.count,
+                                                             k.first_rank, k.count);
+  return at->second;
+}
+
+template <class LoadsOf>
+costmodel::Transfer ClassLoads::priced(const plan::Op& op, std::int64_t bytes,
+                                       const LoadsOf& loads_of) const {
+  const plan::Group& group = program_.groups[op.group];
+  const costmodel::CollectivePrices& prices = cost_.communication();
   const costmodel::Pattern usual = costmodel::CollectivePrices::usual_pattern(op.collective);
   const costmodel::RunsAs how =
-      prices.runs_as(op.collective, group, bytes, loads(usual, group, c), op.pieces > 1);
-  return prices.collective(op.collective, group, bytes, how, loads(how.pattern, group, c));
+      prices.runs_as(op.collective, group, bytes, loads_of(usual), op.pieces > 1);
+  return prices.collective(op.collective, group, bytes, how, loads_of(how.pattern));
 }
 
 costmodel::Transfer ClassLoads::exchange(std::uint32_t c, int peer_offset, std::int64_t bytes) {

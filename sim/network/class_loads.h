@@ -14,6 +14,7 @@
 #include <tuple>
 #include <vector>
 
+#include "costmodel/closed_form/operation_prices.h"
 #include "costmodel/collectives/rank_blocks.h"
 #include "costmodel/cost_model.h"
 #include "plan/program/messages.h"
@@ -35,6 +36,9 @@ class ClassLoads {
 
   /// Of the ranks of class `c` in all their groups at once.
   costmodel::Transfer collective(const plan::Op& op, std::int64_t bytes, std::uint32_t c);
+  /// Of a part of its ranks, beside those of all.
+  costmodel::Transfer collective(const plan::Op& op, std::int64_t bytes, std::uint32_t c,
+                                 costmodel::Ranks part);
   costmodel::Transfer exchange(std::uint32_t c, int peer_offset, std::int64_t bytes);
   [[nodiscard]] bool folded() const { return !blocks_.empty(); }
 
@@ -44,12 +48,17 @@ class ClassLoads {
                                     std::uint32_t c);
   // size, stride and bits (exchange: 0 and offset), class
   using Key = std::tuple<costmodel::Pattern, int, int, std::uint32_t, std::uint32_t>;
+  const costmodel::PathLoads& loads(costmodel::Pattern pattern, const plan::Group& group,
+                                    std::uint32_t c, costmodel::Ranks part);
+  template <class LoadsOf>
+  costmodel::Transfer priced(const plan::Op& op, std::int64_t bytes, const LoadsOf& loads_of) const;
   [[nodiscard]] std::vector<costmodel::RankBlocks> blocks() const;
 
   const plan::Program& program_;
   const costmodel::CostModel& cost_;
   std::vector<costmodel::RankBlocks> blocks_;  // [class]; none where all hosts are loaded
   std::map<Key, costmodel::PathLoads> known_;
+  std::map<std::tuple<Key, int, int>, costmodel::PathLoads> known_of_parts_;
 };
 
 }  // namespace orrery::sim

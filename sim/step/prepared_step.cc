@@ -83,10 +83,11 @@ costmodel::Transfer joined(costmodel::Transfer a, const costmodel::Transfer& b) 
 class Preparation {
  public:
   Preparation(const plan::Program& program, const costmodel::CostModel& cost, FlowNetwork& network,
-              bool fold, const FusedProgram* fused)
+              bool fold, const FusedProgram* fused, costmodel::DeviceKinds only = 0)
       : program_(program),
         fused_(fused),
         cost_(cost),
+        only_(only),
         network_(network),
         loads_(program, cost, fold),
         stream_refs_(program),
@@ -184,6 +185,16 @@ class Preparation {
     k.expansion.free_users = {};
   }
 
+  /// The first of the class's ranks of the kind that is asked for; all where it has none.
+  [[nodiscard]] costmodel::Ranks of_kind(const plan::RankClass& k) const {
+    const int end = k.first_rank + k.count;
+    for (int rank = k.first_rank; rank < end; rank = cost_.kind_end(rank)) {
+      if (cost_.kinds_of(rank, 1) == only_)
+        return {rank, std::min(cost_.kind_end(rank), end) - rank};
+    }
+    return {k.first_rank, k.count};
+  }
+
   /// Whose pace a template has in a class (TemplateForm).
   costmodel::Ranks pace_of(std::uint32_t c, plan::TemplateId id) {
     std::optional<costmodel::Ranks>& part = parts_[id.raw()];
@@ -191,6 +202,7 @@ class Preparation {
     const plan::RankClass& k = program_.classes[c];
     part = {k.first_rank, k.count};
     if (!cost_.mixed()) return *part;
+    if (only_ != 0) return *(part = of_kind(k));
     const plan::Program& whole = fused_ != nullptr ? *fused_->whole : program_;
     const costmodel::TemplateForm form(whole, id, false, prices_);
     part = form.slowest(1, {}, *part, prices_);
@@ -287,15 +299,13 @@ class Preparation {
       }
       return;
     }
-    if (op.stream != plan::Stream::kData && part.count < k.count) made.part = part;
+    if (only_ == 0 && op.stream != plan::Stream::kData && part.count < k.count) made.part = part;
     auto known = std::ranges::find_if(collectives_, alike);
     if (known == collectives_.end()) {
       known = collectives_.insert(known, made);
-      known->transfer = network_.add(made.part.count == 0
-                                         ? transfer(c, op)
-                                         : cost_.collective(op.collective, group, made.bytes,
-                                                            part.first, part.count, made.in_pieces),
-                                     lane_of(c, p.stream, 0));
+      known->transfer = network_.add(
+          made.part.count == 0 ? transfer(c, op) : loads_.collective(op, made.bytes, c, part),
+          lane_of(c, p.stream, 0));
     }
     p.transfer = known->transfer;
   }
@@ -377,6 +387,7 @@ class Preparation {
   const plan::Program& program_;
   const FusedProgram* fused_;  // null: no runs
   const costmodel::CostModel& cost_;
+  costmodel::DeviceKinds only_;  // 0: each of its own
   FlowNetwork& network_;
   ClassLoads loads_;
   plan::StreamRefs stream_refs_;
@@ -387,7 +398,7 @@ class Preparation {
   std::map<int, std::uint32_t> class_at_;  // by first rank
   std::map<const plan::Op*, std::vector<model::SegmentShape>> copies_;
   std::map<const plan::Op*, plan::TemplateId> late_;  // last operations; empty: no host is late
-  costmodel::OperationPrices prices_;                 // for late_
+  costmodel::OperationPrices prices_;                 // of templates
   std::vector<std::vector<Priced>> segments_;  // [segment * kPhases + phase] as far as asked for
   // [template] of the class at hand, as far as asked for
   std::vector<std::optional<costmodel::Ranks>> parts_;
@@ -401,6 +412,11 @@ class Preparation {
 base::Result<PreparedStep> prepare(const plan::Program& program, const costmodel::CostModel& cost,
                                    FlowNetwork& network, bool fold) {
   return Preparation(program, cost, network, fold, nullptr).run();
+}
+
+base::Result<PreparedStep> prepare_on(costmodel::DeviceKinds kind, const plan::Program& program,
+                                      const costmodel::CostModel& cost, FlowNetwork& network) {
+  return Preparation(program, cost, network, true, nullptr, kind).run();
 }
 
 base::Result<PreparedStep> prepare(const FusedProgram& fused, const costmodel::CostModel& cost,

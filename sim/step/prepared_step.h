@@ -114,6 +114,9 @@ struct PreparedStep {
 /// Errors: kInconsistent for a peer or group member outside the world.
 base::Result<PreparedStep> prepare(const plan::Program& program, const costmodel::CostModel& cost,
                                    FlowNetwork& network, bool fold = true);
+/// As if every rank were on a device of this one kind.
+base::Result<PreparedStep> prepare_on(costmodel::DeviceKinds kind, const plan::Program& program,
+                                      const costmodel::CostModel& cost, FlowNetwork& network);
 /// Of a Program with runs (fused_program.h): times of the step alone are right, not its memory.
 base::Result<PreparedStep> prepare(const FusedProgram& fused, const costmodel::CostModel& cost,
                                    FlowNetwork& network);

@@ -35,6 +35,7 @@ struct DeviceModel {
   std::string source = {};
   base::FlopsPerSecond peak_fp8 = {}, peak_fp4 = {};  ///< zero: no such products
   base::Watts idle_power = {};  ///< what it draws with nothing to do; zero: not stated
+  bool operator==(const DeviceModel&) const = default;
 };
 
 enum class VertexKind { kDevice, kSwitch, kNic, kHostBridge };

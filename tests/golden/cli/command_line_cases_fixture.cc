@@ -46,6 +46,9 @@ std::vector<Case> wrong_arguments() {
       {"infeasible",
        "plan --model llama-2-7b --cluster dgx-a100 --memory 4GiB --global-batch 64 "
        "--sequence-length 2048"},
+      {"infeasible_gpipe",  // of the fewest micro-batches alone plans fit twice the devices
+       "plan --model llama-2-13b --cluster dgx-a100 --memory 24GiB --space "
+       "dp,tp,pp,zero3,recompute --global-batch 64 --sequence-length 4096 --fix schedule=gpipe"},
       {"nothing_divides",
        "plan --model gpt2-xl --cluster dgx-a100 --hosts 8 --global-batch 1 --space "
        "dp,zero1,zero3,tp,sp,pp,recompute"},

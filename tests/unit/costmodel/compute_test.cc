@@ -157,7 +157,7 @@ TEST(OtherType, ProductsTakeTheDatasheetsRateAndTheProloguesTime) {
   ASSERT_NE(fp32, bf16);
   s.dtype = model::DType::kFloat32;
   EXPECT_NEAR(made->seconds(s, Phase::kF),
-              2e-6 + tile * 1000 / (0.8 * fp32) + tile * 100 / (0.8 * bf16), 1e-12);
+              2e-6 + tile * 1000 / (0.8 * fp32) + tile * 100 / (0.5 * bf16), 1e-12);
   EXPECT_EQ(made->source(s, Phase::kF), PriceSource::kRoofline);
   EXPECT_FALSE(made->fitted());
   EXPECT_TRUE(prices(p).fitted());

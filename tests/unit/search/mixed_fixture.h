@@ -11,11 +11,20 @@
 
 namespace orrery::search {
 
+/// One switch over all hosts.
+inline topologies::FabricSpec core() {
+  return {.name = "core",
+          .kind = "ib",
+          .bytes_per_second = 10'000'000'000,
+          .latency = base::Seconds(1e-6)};
+}
+
 /// `slow` and `fast` as the device of tiny_cluster(), one of them with its rates divided by
 /// `slowness` and with `memory_bytes`; links in hosts of the fast ones carry `fast_links` bytes/s.
 inline topologies::Topology mixed_cluster(int fast_hosts, int slow_hosts, int devices,
                                           double slowness, std::int64_t memory_bytes,
-                                          std::int64_t fast_links = 20'000'000'000) {
+                                          std::int64_t fast_links = 20'000'000'000,
+                                          const topologies::FabricSpec& fabric = core()) {
   topologies::DeviceModel fast = tiny_cluster(1).device_models().front();
   fast.name = "fast";
   topologies::DeviceModel slow = fast;
@@ -36,11 +45,7 @@ inline topologies::Topology mixed_cluster(int fast_hosts, int slow_hosts, int de
   }
   const std::uint32_t counts[] = {static_cast<std::uint32_t>(fast_hosts),
                                   static_cast<std::uint32_t>(slow_hosts)};
-  auto built =
-      std::move(b).build_cluster(counts, topologies::FabricSpec{.name = "core",
-                                                                .kind = "ib",
-                                                                .bytes_per_second = 10'000'000'000,
-                                                                .latency = base::Seconds(1e-6)});
+  auto built = std::move(b).build_cluster(counts, fabric);
   if (!built) ADD_FAILURE() << base::to_string(built.error());
   return *std::move(built);
 }

@@ -7,6 +7,7 @@
 #include "costmodel/memory_limit.h"
 #include "costmodel/profiles/profiles.h"
 #include "plan/lowering/lower.h"
+#include "sim/cells/rank_cells.h"
 #include "sim/simulate.h"
 #include "tests/unit/search/mixed_fixture.h"
 #include "topologies/device_order.h"
@@ -64,6 +65,23 @@ TEST(MixedDevices, EveryKindHasItsOwnPricesAndASpanTheSlowest) {
   EXPECT_EQ(cost.segment_ps(product(), model::Phase::kF, kFast | kSlow), slow);
   EXPECT_EQ(cost.segment_ps(product(), model::Phase::kF), slow);
   EXPECT_EQ(cost.segment_ps(product(), model::Phase::kF, 0), fast);
+}
+
+TEST(MixedDevices, ATypeOfHostThatIsListedTwiceIsOneKind) {
+  topologies::TopologyBuilder b("twice");
+  const topologies::DeviceModel model = search::tiny_cluster(1).device_models().front();
+  const std::uint32_t models[] = {b.add_model(model), b.add_model(model)};
+  for (std::uint32_t kind = 0; kind < 2; ++kind) {
+    const auto hub = b.add_vertex(topologies::VertexKind::kSwitch, "switch", kind);
+    b.add_duplex(b.add_device("gpu", kind, models[kind]), hub, 1'000'000'000, base::Seconds(1e-6),
+                 "nvlink");
+    b.add_duplex(b.add_vertex(topologies::VertexKind::kNic, "nic", kind), hub, 1'000'000'000,
+                 base::Seconds(1e-6), "pcie");
+  }
+  const std::uint32_t counts[] = {1, 1};
+  const CostModel cost = mixed_cost(*std::move(b).build_cluster(counts, search::core()), 2);
+  EXPECT_EQ(cost.kinds_of(0, 2), kFast);
+  EXPECT_EQ(cost.kind_end(0), 2);
 }
 
 TEST(MixedDevices, PeakIsTheMeanOfTheRanks) {
@@ -162,6 +180,46 @@ TEST(MixedDevices, ReplicasDoNotTakeTheSlowProductsOfOneAndTheSlowLinksOfAnother
     EXPECT_GT(mixed.optimizer_ps, 2 * all_fast.optimizer_ps);  // no link has a part in it
     // a group over both kinds takes the slow products, whatever the links
     EXPECT_GT(together.busy_compute_ps - together.optimizer_ps, 2 * fast);
+  }
+}
+
+// Two hosts of each kind behind uplinks of one, two and one: the two in the middle share theirs.
+TEST(MixedDevices, GroupsOfOtherPartsShareTheLinks) {
+  topologies::FabricSpec tree = search::core();
+  tree.shape = topologies::FabricShape::kTree;
+  constexpr std::int64_t kUplink = 100'000'000;
+  tree.tree = {
+      {"first", 3, 1, kUplink}, {"middle", 3, 2, kUplink}, {"last", 3, 1, kUplink}, {"root"}};
+  const plan::Plan plan = replicas(4);  // of two hosts each, once there are four
+  const auto on = [&](double slowness, std::int64_t memory) {
+    plan::Plan wide = plan;
+    wide.hosts = 4;
+    wide.stages[0].runs[0].strategy.dp = wide.vocabulary.dp = 2;
+    return simulated(mixed_cluster(2, 2, 2, slowness, memory, 20'000'000'000, tree), wide);
+  };
+  // a name alone makes two kinds of equal devices, which groups share links with all the same
+  const auto equal = on(1, kGiB), alone = simulated(mixed_cluster(1, 1, 2, 1, kGiB), plan);
+  const auto slow = on(16, kGiB);
+  EXPECT_GT(equal.exposed_tensor_ps, 2 * alone.exposed_tensor_ps);
+  EXPECT_GE(slow.exposed_tensor_ps, equal.exposed_tensor_ps);
+  EXPECT_GT(slow.busy_compute_ps, equal.busy_compute_ps);
+}
+
+// Rank by rank every device computes at its own pace: no more than all at the slowest part's.
+TEST(MixedDevices, RanksByThemselvesAgreeWithTheirStage) {
+  constexpr double kSlowness = 16;
+  for (const std::int64_t links : {std::int64_t{20'000'000}, std::int64_t{20'000'000'000}}) {
+    for (const int tp : {2, 4}) {
+      const CostModel cost = mixed_cost(mixed_cluster(1, 1, 2, kSlowness, kGiB, links), 4);
+      const plan::Program program = *plan::lower(replicas(tp), cost.model());
+      const auto stage = static_cast<double>(sim::simulate(program, cost)->step_time_ps);
+      for (const bool fold : {true, false}) {
+        const auto ranks = sim::simulate_ranks(program, cost, {.fold = fold});
+        ASSERT_TRUE(ranks.has_value()) << base::to_string(ranks.error());
+        EXPECT_LE(static_cast<double>(ranks->step_ps), 1.0001 * stage);
+        EXPECT_GE(static_cast<double>(ranks->step_ps), 0.9 * stage);
+      }
+    }
   }
 }
 

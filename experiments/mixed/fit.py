@@ -14,7 +14,7 @@ import pathlib
 import sys
 
 import numpy
-from scipy.optimize import least_squares
+from scipy.optimize import brentq, least_squares
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "experiments/surfaces"))
@@ -25,6 +25,9 @@ SEQUENCE, SHORTEST_S, SHORTEST_STREAM_S = 2048, 0.4e-3, 0.2e-3
 # name in the table: profile, device, fp16 tensor peak, bytes/s, units; data sheets as in clusters/
 DEVICES = {"RTX-3090": ("rtx-3090", "RTX-3090", 142e12, 936e9, 82), "RTX-2080": ("rtx-2080-ti", "RTX-2080-Ti", 107.6e12, 616e9, 68)}
 GH200 = ("GH-96", "gh200", "GH200", 4000e9)  # products and attention of an H100
+# One product that was measured under the limit of 70 W; tiles and prologue of an RTX 2080 Ti, of Turing too
+T4 = ("T4", "t4", "T4", 65e12, 320e9, 40)
+T4_SIZE, T4_RATE, T4_SOURCE = (4096, 4096, 4096), 24e12, "forums.developer.nvidia.com/t/about-gpu-peak-performance/264462"
 
 
 def products(path, device):
@@ -74,6 +77,26 @@ def like_h100(path):
     return profile
 
 
+def like_turing():
+    _, name, model, peak, bandwidth, units = T4
+    profile = json.loads((ROOT / "costmodel/profiles/devices/rtx-2080-ti.json").read_text(encoding="utf-8"))
+    surface = profile["surfaces"][0]
+    product, sheet = surface["product"], {"peak": peak, "bandwidth": bandwidth, "units": units}
+    size, took = numpy.array([T4_SIZE], float), 2 * numpy.prod(T4_SIZE) / T4_RATE
+    longer = lambda e: surfaces.product_seconds(parameters(e, numpy.log(product["prologue_features"]), product), size, sheet)[0] - took
+    efficiency = float(numpy.exp(brentq(longer, numpy.log(0.1), numpy.log(0.9))))
+    sys.stderr.write(f"{name}: efficiency {efficiency:.3f}\n")
+    profile.update({"name": name, "device": model, "provenance": {
+        "source": f"a product of 4096 rows, columns and features in fp16 at 24 TFLOP/s: {T4_SOURCE}; experiments/mixed/fit.py",
+        "note": "fp16 on tensor cores stands in the place of bf16, which the device does not have. That one rate, of continuous work "
+                "under its limit of 70 W, gives the efficiency; tiles, prologue and streams are those of the RTX 2080 Ti; attention "
+                "scaled by the products' efficiency, not measured."}})
+    del surface["peak"], surface["memory_bandwidth"]  # no other device is like it
+    surface["attention"]["efficiency"] = round(surface["attention"]["efficiency"] * efficiency / product["efficiency"], 4)
+    product.update({"units": units, "efficiency": round(efficiency, 4)})
+    return profile
+
+
 def parameters(efficiency, prologue, like):
     logit = lambda x: numpy.log(x / (1 - x))
     return numpy.array([numpy.log(like["launch_seconds"]), efficiency, prologue, logit(like["memory_efficiency"] / 0.95 * 0.9999), logit(like["half_tile"]),
@@ -83,11 +106,13 @@ def parameters(efficiency, prologue, like):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("operators")
-    parser.add_argument("device", nargs="?", choices=[*DEVICES, GH200[0]])
+    parser.add_argument("device", nargs="?", choices=[*DEVICES, GH200[0], T4[0]])
     options = parser.parse_args()
     like = json.loads((ROOT / "costmodel/profiles/devices/rtx-titan.json").read_text(encoding="utf-8"))
     if options.device in (None, GH200[0]):
         print(json.dumps(like_h100(options.operators), indent=1))
+    if options.device in (None, T4[0]):
+        print(json.dumps(like_turing(), indent=1))
     for name in DEVICES if options.device is None else {options.device} & set(DEVICES):
         profile, device, peak, bandwidth, units = DEVICES[name]
         sizes, seconds = products(options.operators, name)

@@ -20,7 +20,7 @@ SOFTWARE = "megatron-2021"  # Megatron of 2020 and a fork of Megatron-DeepSpeed:
 SEQUENCE = {"amp-gpt2": 1024}
 # Fitted, to AMP's trials alone: each of its settings is predicted with what is best on the other one.
 FITTED = ("12 V100 + 4 T4", "16 T4")
-GRID = {"composition_factor": (1.086, 1.5, 2, 2.5, 3), "factor": (1.238, 2.5, 4, 6)}
+GRID = {"composition_factor": (1.1, 1.3, 1.5, 2), "factor": (1.264, 1.6, 2, 2.5, 3, 4)}
 # Sailor's trials ran in fp32, and its rates between hosts are what was measured there; those inside RTX hosts were measured in layers.
 PRECISION = {"GH200": "fp32", "RTX 3090, 2080, Titan": "fp32"}
 KNOWN = {"12 V100 + 4 T4": {"gradient_bytes": 4}, "16 T4": {"gradient_bytes": 4}, "GH200": {"gradient_bytes": 4, "fabric_share": 1},

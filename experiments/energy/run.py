@@ -46,9 +46,15 @@ def model_of(row, folder):
     return path
 
 
+def software_of(row):
+    """A file beside this one, or a name that the program knows."""
+    beside = HERE / f"{row['software']}.json"
+    return beside if beside.exists() else row["software"]
+
+
 def predicted(row, program, folder):
     command = [program, "simulate", "--model", model_of(row, folder), "--cluster", cluster_of(row, folder), "--hosts", row["hosts"],
-               *row["arguments"].split(), "--precision", "fp8-delayed", "--software", "megatron-core", "--energy", "--json"]
+               *row["arguments"].split(), "--precision", "fp8-delayed", "--software", software_of(row), "--energy", "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode not in (0, 2):  # 2: adapters fit where full training does not
         sys.exit(f"{row['id']}: {done.stderr}")

@@ -224,17 +224,18 @@ class Preparation {
     p.freed_bytes = stream_refs_.freed_bytes(instance);
     switch (op.kind) {
       case plan::OpKind::kCompute: {
+        p.host_wait_ps = host_wait_ps(c, op);
+        p.compute_ps = p.host_wait_ps;
         if (const auto copies = copies_.find(&op); copies != copies_.end()) {
           for (const model::SegmentShape& copy : copies->second)
             p.compute_ps += cost_.segment_ps(copy, plan::Phase::kF, kinds_);
         }
         if (const std::vector<plan::Op>* run = fused_ != nullptr ? fused_->run_of(op) : nullptr) {
           for (const plan::Op& one : *run) p.compute_ps += segment_ps(one.segment, one.phase);
-          p.compute_ps += host_wait_ps(c, op);
           break;
         }
         const model::SegmentShape& shape = program_.segments[op.segment];
-        p.compute_ps += segment_ps(op.segment, op.phase) + host_wait_ps(c, op);
+        p.compute_ps += segment_ps(op.segment, op.phase);
         p.transient_bytes = plan::transient_bytes(shape, op.phase, cost_.loss_bytes());
         p.optimizer = updates_state(shape.kind);
         p.recomputed = op.recomputed;

@@ -50,8 +50,9 @@ struct PricedOp {
   bool optimizer = false, recomputed = false;
   // who waits for it goes on when it begins (CostModel::overlaps_experts)
   bool holds_nobody = false;
-  costmodel::DeviceKinds kinds = 0;                                      // whose pace it is
-  std::int64_t compute_ps = 0;                                           // of a copy its own
+  costmodel::DeviceKinds kinds = 0;  // whose pace it is
+  std::int64_t compute_ps = 0;       // of a copy its own
+  std::int64_t host_wait_ps = 0;     // of it, what the device waits for the host
   std::int64_t written_bytes = 0, transient_bytes = 0, freed_bytes = 0;  // lifetimes.h
   FlowNetwork::TransferIndex transfer = kNone;  // collective inside the class
   std::uint32_t crossing = kNone;               // collective beyond it

@@ -99,5 +99,35 @@ TEST(EnergyForm, IsNearTheIntegral) {
   }
 }
 
+struct Step {
+  double seconds = 0, joules = 0, waiting_watts = 0;
+};
+/// With a host that issues a kernel in so many seconds.
+Step with_host(double kernel_seconds) {
+  auto model = model::find_model("llama-2-7b").value();
+  model.layers = 8;
+  const auto topology = topologies::catalog_topology("dgx-h100", 1).value();
+  const auto cost =
+      costmodel::CostModel::make(
+          model, topology,
+          model::Profile{.framework = model::Framework{.kernel_seconds = kernel_seconds}},
+          {.precision = model::Precision::kBFloat16, .sequence = 2048})
+          .value();
+  const plan::Plan plan =
+      plan::uniform_plan(model, "dgx-h100", 1, {.tp = 8, .global_batch = 4, .sequence = 2048})
+          .value();
+  const SimReport report =
+      simulate(plan::lower(plan, model).value(), cost, {.energy = true}).value();
+  return {real(report.step_time_ps) / 1e12, report.energy->total(), report.energy->waiting_watts};
+}
+
+// A device that waits for the host computes no more than one that does not.
+TEST(EnergyForm, WaitingForTheHostDrawsWhatWaitingDoes) {
+  const Step quick = with_host(0), late = with_host(100e-6);
+  ASSERT_GT(late.seconds, 1.5 * quick.seconds);
+  const double waited = late.waiting_watts * (late.seconds - quick.seconds);
+  EXPECT_NEAR(late.joules, quick.joules + waited, 1e-3 * quick.joules);
+}
+
 }  // namespace
 }  // namespace orrery::sim

@@ -164,8 +164,9 @@ Result<void> write_page(const std::string& file, const search::PlanAnswer& answe
       base::grouped(real(answer.problems)), shown(c.cost_ps), proved);
   data["others"] = Json::array();
   const auto add = [&](std::int64_t ps, const std::string& known, const Plan& plan) {
-    data["others"].push_back(
-        {{"step_ns", real(ps) / 1e3}, {"known", known}, {"plan", one_line(plan)}});
+    std::string line = one_line(plan);
+    if (line == one_line(best)) line += ": this plan with its layers on stages otherwise";
+    data["others"].push_back({{"step_ns", real(ps) / 1e3}, {"known", known}, {"plan", line}});
   };
   for (std::size_t i = 1; i < answer.candidates.size(); ++i)
     add(answer.candidates[i].report.step_time_ps, "simulated" + describe_share(doubt, i - 1),

@@ -119,6 +119,7 @@ base::Json page_data(const Options& o, const SweepBase& base, const Sweep& sweep
     if (o.given(option.name) && !varied(option.name))
       given += fmt::format("--{} {}  ", option.name, o.text(option.name));
   for (const std::string& text : o.strings("vary")) given += fmt::format("\n--vary {}", text);
+  if (o.given("tokens")) data["run_tokens"] = o.text("tokens");
   data["given"] = base.held ? one_line(*base.held) + "\n" + given : given;
   return data;
 }

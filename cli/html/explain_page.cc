@@ -21,6 +21,10 @@ Json explanation_page(const search::Explanation& e, const CostModel& cost) {
     if (e.decisions[i].best)
       data["decisions"][i]["letter"] = plans.letter(e.decisions[i].best->simulated.plan);
   }
+  for (std::size_t i = 0; i < e.what_ifs.size(); ++i) {
+    if (e.what_ifs[i].best)
+      data["sensitivity"]["changes"][i]["name"] = plans.name(e.what_ifs[i].best->plan);
+  }
   data["words"] = describe(plan, cost.topology().device_count());
   data["summary"] = explanation_summary(e, plans);
   if (const plan::LayerPartition* partition = partition_of(plan))

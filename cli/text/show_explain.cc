@@ -346,24 +346,25 @@ class ExplanationReport {
   /// prices?
   std::string order_test() const {
     const bool leads = e_.limits.fits() && plans_.first();
-    const std::string who = leads ? "this plan leads A" : "A leads the next";
+    const std::string first = leads ? "this plan" : "A";
     const search::LeastSure& other = *e_.least_sure;
     std::string text = fmt::format(
-        "  {} by {}\n  of {} draws of errors of the predictions, the same for all plans, ", who,
-        plans_.shown(e_.gap_ps), costmodel::kDraws);
+        "  {} is the fastest, by {}\n  prices drawn {} times from their errors, the same for all "
+        "plans: ",
+        first, plans_.shown(e_.gap_ps), costmodel::kDraws);
     const double share = 100 * other.share_faster;
     switch (e_.stability) {
       case search::Stability::kCertain:
-        return text + "none puts another of the closest plans first\n";
+        return text + fmt::format("{} stays the fastest of the closest plans in all\n", first);
       case search::Stability::kLikely:
-        return text + fmt::format("{:.0f} % put {} first, the others fewer\n", share,
-                                  plans_.name(other.plan));
+        return text + fmt::format("{} is faster than {} in {:.0f} %, and no other more often\n",
+                                  plans_.name(other.plan), first, share);
       case search::Stability::kOpen: break;
     }
     return text + fmt::format(
-                      "{:.0f} % put {} first, which is {} behind: they are within the error of "
-                      "each other, measure both\n",
-                      share, plans_.name(other.plan), plans_.shown(other.gap_ps));
+                      "{} is faster than {} in {:.0f} %, though {} behind: they are within the "
+                      "error of each other, measure both\n",
+                      plans_.name(other.plan), first, share, plans_.shown(other.gap_ps));
   }
   const Explanation& e_;
   const CostModel& cost_;

@@ -98,7 +98,7 @@ class Alternatives {
     const int pp = plan_.pipeline_degree();
     for (const int other : {pp / 2, 2 * pp}) {
       if (other < 1 || other > devices_) continue;
-      add(fmt::format("{} pipeline stage{}", pp, pp == 1 ? "" : "s"), std::to_string(other),
+      add(fmt::format("{} pipeline rank{}", pp, pp == 1 ? "" : "s"), std::to_string(other),
           [&](Space& s) { s.fix_pp = other; });
     }
   }
@@ -138,7 +138,8 @@ class Alternatives {
     for (const Schedule other : {Schedule::k1F1B, Schedule::kInterleaved, Schedule::kZeroBubbleH1,
                                  Schedule::kZeroBubbleV, Schedule::kDualPipeV}) {
       if (!flag(space_, kSchedules, other) || plan_.schedule == other) continue;
-      add(std::string(plan::to_string(plan_.schedule)), std::string(plan::to_string(other)),
+      add(std::string(plan::to_string(plan_.schedule)),
+          fmt::format("{} on {} ranks", plan::to_string(other), plan_.pipeline_degree()),
           [&](Space& s) {
             for (const auto schedule : kSchedules) s.*schedule = false;
             s.*kSchedules[as_index(other)] = true;

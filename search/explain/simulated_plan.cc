@@ -132,7 +132,7 @@ std::vector<std::string> changes(const plan::Plan& from, const plan::Plan& to) {
   const auto layers = [&](std::string_view what, const Aspect& aspect) {
     compare(what, [&](const Plan& p) { return over_layers(p, aspect); });
   };
-  compare("pipeline stages", [](const Plan& p) { return std::to_string(p.pipeline_degree()); });
+  compare("pipeline ranks", [](const Plan& p) { return std::to_string(p.pipeline_degree()); });
   compare("virtual stages", [](const Plan& p) { return std::to_string(p.virtual_stages); });
   compare("micro-batches", [](const Plan& p) { return std::to_string(p.micro_batches); });
   compare("schedule", [](const Plan& p) { return plan::to_string(p.schedule); });

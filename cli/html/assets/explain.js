@@ -26,7 +26,7 @@ figures([[time(ns(step)), "step time"], [size(memory.peak_bytes), "peak memory o
 const decided = data.decisions.filter(d => d.step_time_ps !== undefined).sort((a, b) => b.step_time_ps - a.step_time_ps), lacking = data.decisions.filter(d => d.step_time_ps === undefined);
 byId("undecided").textContent = lacking.map(d => d.made + " → " + d.otherwise + ": " + (d.shortfall_bytes > 0 ? "does not fit, needs " + size(d.shortfall_bytes) + " more" : "no such plan")).join("; ");
 const others = data.others.slice().sort((a, b) => a.step_time_ps - b.step_time_ps);
-byId("others-text").textContent = others.length ? "The fastest that decides each of these otherwise, and others that were simulated. Fastest first; a bar is the step by its parts, the line this plan's step." : "None was compared.";
+byId("others-text").textContent = others.length ? "The fastest that decides each of these otherwise, and others that were simulated, whatever framework can run them. Fastest first; a bar is the step by its parts, the line this plan's step." : "None was compared.";
 legend(byId("legend-parts"), parts.filter(p => [data].concat(others).some(o => o.parts_ps[p] > 0)).map(p => [partNames[p] || p, colours[p]]));
 function drawOthers() {
   const rows = [data].concat(others), box = byId("others"), row = 22, width = box.clientWidth, left = 74, right = 70, scale = Math.max(width - left - right, 0) / Math.max(...rows.map(r => r.step_time_ps));
@@ -39,17 +39,23 @@ function drawOthers() {
       svg.appendChild(withTip(element("rect", {x: left + at * scale, y: i * row + 3, width: Math.max(r.parts_ps[p] * scale, 0.5), height: row - 6, fill: colours[p]}), (i ? r.letter + ", " : "") + (partNames[p] || p) + ": " + time(ns(r.parts_ps[p]))));
       at += r.parts_ps[p];
     }
-    svg.appendChild(element("text", {x: left + at * scale + 6, y: i * row + 15}, i ? share(r.step_time_ps / step - 1) : time(ns(step))));
+    svg.appendChild(element("text", {x: left + Math.max(at, step) * scale + 6, y: i * row + 15}, i ? share(r.step_time_ps / step - 1) : time(ns(step))));
   });
   svg.appendChild(element("line", {x1: left + step * scale, x2: left + step * scale, y1: 0, y2: rows.length * row, class: "guide"}));
 }
 tableOf(byId("others-table"), others, [["", r => r.letter], ["step", r => time(ns(r.step_time_ps))], ["more", r => signed(r.step_time_ps - step)], ["memory", r => size(r.peak_memory_bytes)],
   ["mainly", r => differences(r.difference_ps).split("\n").slice(0, 2).join(", "), true], ["plan", r => r.line, true]]);
 
+// Where another plan is the best, by how much and which.
+function verdict(c) {
+  const behind = c.best && c.step_time_ps > 0 ? c.step_time_ps / c.best.step_time_ps - 1 : 0;
+  if (c.step_time_ps > 0 && behind < 0.0005) return "this plan is the fastest";
+  return (c.step_time_ps > 0 ? percent(behind) + " behind" : "this plan does not fit") + (c.name ? "; best: " + c.name : "");
+}
 byId("sure").textContent = data.sure.trim().replace(/\n +/g, "\n");
 byId("sure").style.whiteSpace = "pre-line";
 tableOf(byId("changes"), data.sensitivity.changes, [["machine", c => c.what + " " + share(c.change), true], ["this plan", c => c.step_time_ps > 0 ? time(ns(c.step_time_ps)) : "too big"],
-  ["best plan there", c => c.best && c.best.step_time_ps ? time(ns(c.best.step_time_ps)) : "none"], ["", c => c.step_time_ps > 0 ? (c.best_changes ? "another plan is faster" : "this plan is the fastest") : "this plan does not fit", true]]);
+  ["best plan there", c => c.best ? time(ns(c.best.step_time_ps)) : "none fits"], ["", verdict, true]]);
 
 redraw(() => {
   waterfall(byId("waterfall"), parts.map(p => [p, ns(data.parts_ps[p])]), ns(step));

@@ -40,6 +40,7 @@ function svgIn(box, width, height, label) {
   return svg;
 }
 function legend(box, entries) {
+  box.textContent = "";
   for (const [name, colour] of entries) {
     const span = document.createElement("span"), mark = document.createElement("i");
     mark.style.background = colour;

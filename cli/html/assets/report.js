@@ -1,31 +1,31 @@
 // Draws a simulated step. Times are nanoseconds, sizes bytes.
 // ---- head ----
 const step = data.step_ns;
-byId("title").textContent = data.model + " on " + data.cluster + ": " + time(step) + " a step";
+byId("title").textContent = (data.others ? "Plan for " : "Step of ") + data.model + " on " + data.cluster + ": " + time(step) + " a step";
 document.title = "Orrery: " + byId("title").textContent;
 byId("facts").textContent = data.facts;
 byId("plan").textContent = data.plan;
 byId("scenario").textContent = data.scenario;
 if (data.scenario) byId("alike").textContent = "with the scenario its GPUs differ, and the one that computes longest is shown";
-byId("origin").textContent = "Predicted by simulation. Prices: " + data.origin + ". " + data.band;
+byId("origin").textContent = ("Predicted by simulation. Prices: " + data.origin + ". " + data.band).replaceAll(" %", "\u00a0%");
 byId("fingerprint").textContent = "Fingerprint " + data.fingerprint + ". The picoseconds of every operation: orrery simulate --trace.";
 const worst = Math.max(...data.stages.map(s => s.peak));
-const fits = worst <= data.limit;
+const fits = worst <= data.limit, fullest = data.stages.findIndex(s => s.peak === worst);
 figures([
   [time(step), "step time"], [percent(data.mfu), "MFU"], [grouped(data.tokens_per_s), "tokens / s"], [percent(data.bubble), "bubble, mean over GPUs"],
-  [percent(data.exposed), "exposed communication, mean over GPUs"], [size(worst), "peak memory of " + size(data.limit) + (fits ? "" : ": does not fit"), !fits]]);
+  [percent(data.exposed), "exposed communication, mean over GPUs"], [size(worst), "peak memory of " + size(data.limit) + ", on pp rank " + fullest + (fits ? "" : ": does not fit"), !fits]]);
 
 // ---- where the step goes ----
 const used = data.parts.filter((_, i) => data.stages.some(s => s.parts[i] > 0));
 legend(byId("legend-parts"), used.map(p => [partNames[p] || p, colours[p]]));
 const bubbleAt = data.parts.indexOf("bubble");
 const busiest = data.stages.reduce((best, s, i) => s.parts[bubbleAt] < data.stages[best].parts[bubbleAt] ? i : best, 0);
-let chosen = busiest;
+let chosen = busiest, stored = fullest;  // pipeline ranks of the waterfall, of the chart of memory
 
-// Takes a click, or Enter, to choose stage i.
-function choice(i) {
-  const g = element("g", {class: i === chosen ? "choice chosen" : "choice", tabindex: 0, role: "button", "aria-label": "pp rank " + i});
-  const choose = () => { chosen = i; draw(); };
+// Takes a click, or Enter, to choose rank i for both; `now`: the one that is shown.
+function choice(i, now) {
+  const g = element("g", {class: i === now ? "choice chosen" : "choice", tabindex: 0, role: "button", "aria-label": "pp rank " + i});
+  const choose = () => { chosen = stored = i; draw(); };
   g.addEventListener("click", choose);
   g.addEventListener("keydown", e => { if (e.key === "Enter") choose(); });
   return g;
@@ -34,7 +34,7 @@ function drawStages() {
   const many = data.stages.length > 24, row = many ? 13 : 22, left = 74, width = byId("stages").clientWidth, scale = (width - left - 10) / step;
   const svg = svgIn(byId("stages"), width, data.stages.length * row + 22, "where the step of each stage goes");
   data.stages.forEach((s, i) => {
-    const g = choice(i);
+    const g = choice(i, chosen);
     g.appendChild(element("rect", {class: "back", x: 0, y: i * row, width, height: row}));
     if (!many || i % 4 === 0 || i === chosen) g.appendChild(element("text", {x: left - 10, y: i * row + row / 2 + 4, "text-anchor": "end", class: i === chosen ? "" : "soft"}, "pp rank " + i));
     let at = 0;
@@ -49,8 +49,9 @@ function drawStages() {
   axis(svg, left, data.stages.length * row + 14, width - left - 10, 0, step);
 }
 // Round times of a window, some 80 pixels apart at least.
-function roundTimes(from, to, width) {
-  const raw = (to - from) / Math.max(width / 110, 2), unit = 10 ** Math.floor(Math.log10(raw)), by = [1, 2, 5, 10].find(m => m * unit >= raw) * unit, list = [];
+const roundTimes = (from, to, width) => roundSteps(from, to, Math.max(width / 110, 2));
+function roundSteps(from, to, most) {
+  const raw = (to - from) / most, unit = 10 ** Math.floor(Math.log10(raw)), by = [1, 2, 5, 10].find(m => m * unit >= raw) * unit, list = [];
   for (let k = Math.ceil(from / by); k * by <= to; ++k) list.push(k * by);
   return list;
 }
@@ -59,6 +60,7 @@ const round = t => t === 0 ? "0" : time(t).replace(/(\.\d*?)0+ /, "$1 ").replace
 function axis(svg, left, y, width, from, to) {
   for (const t of roundTimes(from, to, width)) {
     const x = left + width * (t - from) / (to - from);
+    svg.appendChild(element("line", {x1: x, x2: x, y1: y - 18, y2: y - 12, class: "grid"}));
     svg.appendChild(element("text", {x, y, "text-anchor": x < left + 20 ? "start" : x > left + width - 20 ? "end" : "middle", class: "soft"}, round(t)));
   }
 }
@@ -76,7 +78,7 @@ data.stages.forEach((s, i) => s.lanes.forEach(lane => {
   const blocks = lane.blocks.map(b => { at += b[5]; return {part: data.parts[b[0]], micro: b[1], first: b[2], last: b[3], count: b[4], from: at, to: at + b[6], busy: b[7], again: b[8]}; });
   lanes.push({stage: i, stream: lane.stream, blocks});
 }));
-legend(byId("legend-blocks"), ["forward", "backward", "recompute", "optimizer", "tensor", "context", "expert", "data", "pipeline"].filter(p => used.includes(p) || lanes.some(l => l.blocks.some(b => b.part === p))).map(p => [p === "recompute" ? "recomputed in a backward" : p, colours[p]]));
+const drawn = (lane, p) => lane.blocks.some(b => b.part === p || (p === "recompute" && b.again > 0));
 const canvas = byId("timeline");
 let gutter = 186;
 let from = 0, to = step, rows = [];
@@ -105,6 +107,7 @@ function drawColumns(c, columns, y, height) {
 }
 function drawTimeline() {
   rows = lanes.filter(l => l.stream === "compute" || byId("streams").checked);
+  legend(byId("legend-blocks"), ["forward", "backward", "recompute", "optimizer", "tensor", "context", "expert", "data", "pipeline"].filter(p => rows.some(l => drawn(l, p))).map(p => [p === "recompute" ? "recomputed in a backward" : p, colours[p]]));
   gutter = byId("streams").checked ? 186 : 76;
   const width = byId("timeline-box").clientWidth - 16, row = rows.length > 40 && !byId("streams").checked ? 12 : 20, height = rows.length * row + 24, ratio = devicePixelRatio || 1;
   canvas.style.width = width + "px";
@@ -227,12 +230,13 @@ byId("whole").addEventListener("click", () => { from = 0; to = step; drawTimelin
 
 // ---- memory ----
 const memoryNames = data.categories.map(c => c === "optimizer" ? "optimizer states" : c === "data" ? "data buffers" : c);
-legend(byId("legend-memory"), memoryNames.map(c => [c, colours[c]]).concat(data.framework > 0 ? [["framework", colours.framework]] : []));
+const seen = bytes => bytes > worst / 500;  // a pixel of 500
+legend(byId("legend-memory"), memoryNames.filter((c, k) => data.stages.some(s => seen(s.at_peak[k]) || s.memory.some(m => seen(m[k + 1])))).map(c => [c, colours[c]]).concat(seen(data.framework) ? [["framework", colours.framework]] : []));
 byId("memory-text").textContent = "Bytes alive on a GPU of a pipeline rank: on the left over the step, on the right at the highest point in the order in which operations are issued, which is what must fit. " +
   "The dashed line is the limit, " + size(data.limit) + ".";
 function drawMemory() {
-  const s = data.stages[chosen], left = 74, top = 8, width = byId("memory").clientWidth, height = 260, bottom = 26;
-  byId("memory-title").textContent = "Pipeline rank " + chosen + " over the step";
+  const s = data.stages[stored], left = 74, top = 8, width = byId("memory").clientWidth, height = 260, bottom = 26;
+  byId("memory-title").textContent = "Pipeline rank " + stored + (stored === fullest ? ", the fullest," : "") + " over the step";
   const svg = svgIn(byId("memory"), width, height, "memory of the chosen stage over the step");
   const totals = s.memory.map(m => m.slice(1).reduce((a, b) => a + b, data.framework));
   const high = Math.max(...totals), top_of = Math.max(high * 1.08, high > 0.5 * data.limit ? data.limit * 1.05 : 0);
@@ -249,17 +253,18 @@ function drawMemory() {
     floor = ceiling;
   }
   if (data.limit <= top_of) svg.appendChild(element("line", {x1: left, x2: width - 8, y1: y(data.limit), y2: y(data.limit), class: "limit"}));
-  for (let k = 0; k <= 4; ++k) svg.appendChild(element("text", {x: left - 8, y: y(top_of * k / 4) + 4, "text-anchor": "end", class: "soft"}, size(top_of * k / 4)));
+  const unit = 1024 ** Math.floor(Math.log2(top_of) / 10);
+  for (const k of roundSteps(0, top_of / unit, 5)) svg.appendChild(element("text", {x: left - 8, y: y(k * unit) + 4, "text-anchor": "end", class: "soft"}, size(k * unit)));
   axis(svg, left, height - 8, width - left - 8, 0, step);
 }
 function drawPeaks() {
   const box = byId("peaks"), width = box.clientWidth, many = data.stages.length > 24, row = many ? 13 : 22, left = 74, right = 74, top_of = Math.max(worst, data.limit);
   const svg = svgIn(box, width, data.stages.length * row + 4, "peak memory by stage"), scale = Math.max(width - left - right, 0) / top_of;
   data.stages.forEach((s, i) => {
-    const g = choice(i);
+    const g = choice(i, stored);
     g.appendChild(element("rect", {class: "back", x: 0, y: i * row, width, height: row}));
-    if (!many || i % 4 === 0 || i === chosen) {
-      g.appendChild(element("text", {x: left - 10, y: i * row + row / 2 + 4, "text-anchor": "end", class: i === chosen ? "" : "soft"}, "pp rank " + i));
+    if (!many || i % 4 === 0 || i === stored) {
+      g.appendChild(element("text", {x: left - 10, y: i * row + row / 2 + 4, "text-anchor": "end", class: i === stored ? "" : "soft"}, "pp rank " + i));
       g.appendChild(element("text", {x: left + top_of * scale + 8, y: i * row + row / 2 + 4, class: s.peak > data.limit ? "" : "soft"}, size(s.peak)));
     }
     let at = 0;
@@ -278,8 +283,8 @@ function drawPeaks() {
 function drawLinks() {
   const l = data.links, box = byId("links");
   byId("links-text").textContent = l.rows.length === 0 ? "Nothing crossed a link in this step." :
-    "Share of a link's capacity that the step used: bytes carried / (bandwidth × step time). A row is a link of a host, one direction; a column " +
-    (l.hosts_per_column > 1 ? l.hosts_per_column + " hosts, of which the busiest shows" : "a host") + ". The busiest link of all carries " + percent(l.highest) + (l.left_out > 0 ? "; " + l.left_out + " rows with less than those shown are left out" : "") + ".";
+    "Share of a link's capacity that the step used: bytes carried / (bandwidth × step time). A row is a link, one direction, with its highest share behind it; a column " +
+    (l.hosts_per_column > 1 ? l.hosts_per_column + " hosts, of which the busiest shows" : "a host, or the next link between switches of the fabric") + ". The busiest link of all carries " + percent(l.highest) + (l.left_out > 0 ? "; " + l.left_out + " rows with less than those shown are left out" : "") + ".";
   box.textContent = "";
   if (l.rows.length > 0) {
     const key = document.createElement("div");

@@ -3,6 +3,7 @@ const names = data.axes.flatMap(a => a.names);
 const points = data.points.map((p, i) => Object.assign({index: i, ok: p.status === "ok"}, p));
 const good = points.filter(p => p.ok);
 const scales = good.some(p => p.efficiency !== undefined);
+const forTokens = data.run_tokens ? " for " + data.run_tokens + " tokens" : "";
 const metrics = [
   {key: "tokens_per_s", name: "tokens / s", text: p => grouped(p.tokens_per_s)},
   {key: "step_time_ps", name: "step", text: p => time(p.step_time_ps / 1e3)},
@@ -11,9 +12,9 @@ const metrics = [
   {key: "efficiency", name: "efficiency", text: p => percent(p.efficiency)},
   {key: "peak_bytes", name: "memory", text: p => size(p.peak_bytes)},
   {key: "device_hours_per_1e12_tokens", name: "device-hours / 10¹² tokens", text: p => grouped(p.device_hours_per_1e12_tokens)},
-  {key: "days", name: "days", text: p => grouped(p.days)},
-  {key: "dollars", name: "$", text: p => grouped(p.dollars)},
-  {key: "mwh", name: "MWh", text: p => grouped(p.mwh)},
+  {key: "days", name: "days" + forTokens, text: p => grouped(p.days)},
+  {key: "dollars", name: "$" + forTokens, text: p => grouped(p.dollars)},
+  {key: "mwh", name: "MWh" + forTokens, text: p => grouped(p.mwh)},
   {key: "joules_per_token", name: "J a token", text: p => grouped(p.joules_per_token)}
 ].filter(m => good.some(p => p[m.key] !== undefined));
 const at = p => names.map(n => n + " " + p.at[n]).join(", ");
@@ -191,7 +192,7 @@ function drawPoints() {
     th.appendChild(button);
     head.appendChild(th);
   });
-  head.appendChild(html("th", "plan, or what lacks", "words"));
+  head.appendChild(html("th", "plan, or what is missing", "words"));
   table.appendChild(head);
   const sorted = points.slice();
   if (order.key !== "index") {

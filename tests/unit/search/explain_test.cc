@@ -155,7 +155,7 @@ TEST(Decisions, AreThoseThatTheSpaceLeavesAChoiceIn) {
   std::set<std::string> made;
   for (const Alternative& a : alternatives(p, Space{}, 4))
     made.insert(a.made + " / " + a.otherwise);
-  EXPECT_THAT(made, testing::IsSupersetOf({"tp 2 / tp 1", "tp 2 / tp 4", "1 pipeline stage / 2",
+  EXPECT_THAT(made, testing::IsSupersetOf({"tp 2 / tp 1", "tp 2 / tp 4", "1 pipeline rank / 2",
                                            "4 micro-batches / 2", "4 micro-batches / 8",
                                            "zero 0 / zero 3 alone",
                                            "no recomputation / some in every layer"}));
@@ -189,7 +189,7 @@ TEST(Decisions, OfTheBestPlanAreWorthSomethingAndTheirPlansDecideOtherwise) {
     EXPECT_GE(d.best->simulated.step_ps(), e->plan.step_ps()) << d.made << ", " << d.otherwise;
     EXPECT_NE(d.best->simulated.plan, e->plan.plan) << d.made << ", " << d.otherwise;
     EXPECT_EQ(sum(d.best->difference), d.best->simulated.step_ps() - e->plan.step_ps());
-    if (d.made.ends_with("pipeline stage")) {
+    if (d.made.ends_with("pipeline rank")) {
       EXPECT_EQ(std::to_string(d.best->simulated.plan.pipeline_degree()), d.otherwise);
     }
     if (d.made.find("micro-batch") != std::string::npos &&

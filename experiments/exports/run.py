@@ -16,20 +16,16 @@ import tempfile
 import types
 import warnings
 
-# Options of `orrery plan`, made for each framework's target unless the first word is another's.
-CASES = {
-    "megatron": ["llama-2-7b dgx-a100 1 --memory 36GiB --global-batch 64 --sequence-length 2048",
-                 "llama-3-70b dgx-h100 8 --global-batch 256 --sequence-length 8192",
-                 "mixtral-8x7b dgx-h100 4 --global-batch 128 --sequence-length 4096",
-                 "llama-3-405b dgx-h100 64 --global-batch 512 --sequence-length 8192"],
-    "torchtitan": ["llama-3-8b dgx-h100 2 --global-batch 64 --sequence-length 8192",
-                   "llama-3-70b dgx-h100 8 --global-batch 256 --sequence-length 8192",
-                   "llama-2-7b dgx-a100 1 --memory 24GiB --global-batch 64 --sequence-length 2048"],
-    "deepspeed": ["llama-2-7b dgx-a100 1 --memory 36GiB --global-batch 64 --sequence-length 2048",
-                  "llama-2-13b dgx-a100 2 --global-batch 64 --sequence-length 4096"],
-    "accelerate": ["llama-2-7b dgx-a100 1 --memory 36GiB --global-batch 64 --sequence-length 2048",
-                   "llama-3-8b dgx-h100 2 --global-batch 64 --sequence-length 8192"],
+# Model, cluster and hosts, by framework, and what a step trains: thirty plans for each.
+SMALL = ["llama-2-7b dgx-a100 1", "llama-2-7b dgx-h100 2", "llama-3-8b dgx-h100 1", "llama-3-8b dgx-h100 2", "llama-3.1-8b dgx-a100 2"]
+LARGE = ["llama-2-13b dgx-a100 1", "llama-2-70b dgx-a100 8", "llama-3-70b dgx-h100 8", "llama-3.1-70b dgx-h100 16"]
+WHERE = {
+    "megatron": SMALL[:3] + LARGE + ["mixtral-8x7b dgx-h100 4", "mixtral-8x22b dgx-h100 16", "llama-3-405b dgx-h100 64"],
+    "torchtitan": SMALL + LARGE + ["llama-3-405b dgx-h100 64"],
+    "deepspeed": SMALL + ["llama-2-13b dgx-a100 2", "llama-2-13b dgx-h100 1", "mistral-7b dgx-h100 1", "olmo-2-7b dgx-a100 1", "qwen3-8b dgx-h100 2"],
+    "accelerate": SMALL + ["llama-2-13b dgx-a100 2", "llama-2-13b dgx-h100 2", "mistral-7b dgx-h100 1", "olmo-2-7b dgx-a100 2", "qwen3-8b dgx-h100 2"],
 }
+STEPS = ["--global-batch 512 --sequence-length 2048", "--global-batch 1024 --sequence-length 4096", "--global-batch 2048 --sequence-length 1024"]
 TARGETS = {"accelerate": "fsdp"}
 
 
@@ -181,8 +177,8 @@ def main():
     warnings.simplefilter("ignore")
     failed = False
     with tempfile.TemporaryDirectory() as name:
-        for framework, cases in CASES.items():
-            for case in cases:
+        for framework, places in WHERE.items():
+            for case in (f"{place} {step}" for place in places for step in STEPS):
                 try:
                     file, report = exported(orrery, framework, case, pathlib.Path(name))
                     line = f"{fidelity(report)}: {CHECKS[framework](file, report['plan'])}"
@@ -190,7 +186,7 @@ def main():
                     line = f"not checked: {missing.name or missing} is not installed"
                 except Exception as fault:  # whatever a parser raises is its answer
                     line, failed = f"REFUSED: {type(fault).__name__}: {fault}", True
-                print(f"{framework:<11} {' '.join(case.split()[:3]):<24} {line}", flush=True)
+                print(f"{framework:<11} {' '.join(case.split()[:3]):<26} {line}", flush=True)
     return 1 if failed else 0
 
 

@@ -117,6 +117,17 @@ base::Result<std::int64_t> extrapolated_step_ps(const plan::Program& program,
   return timed.outcome.step_ps + mul_div_up(period, more, ranks);
 }
 
+base::Result<std::int64_t> extrapolated_step_ps(const plan::Program& few, const plan::Program& more,
+                                                const costmodel::CostModel& cost,
+                                                std::int64_t micro_batches) {
+  ORRERY_CHECK(few.micro_batches < more.micro_batches, "{} and {} micro-batches", few.micro_batches,
+               more.micro_batches);
+  TRY(const std::optional<std::int64_t> few_ps, simulated_step_ps(few, cost));
+  TRY(const std::optional<std::int64_t> more_ps, simulated_step_ps(more, cost));
+  return *few_ps + mul_div_up(*more_ps - *few_ps, micro_batches - few.micro_batches,
+                              more.micro_batches - few.micro_batches);
+}
+
 base::Result<SimReport> extrapolated_report(const plan::Program& few, const plan::Program& more,
                                             const costmodel::CostModel& cost,
                                             std::int64_t micro_batches, bool energy) {

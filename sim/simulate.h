@@ -31,6 +31,13 @@ base::Result<std::int64_t> extrapolated_step_ps(const plan::Program& program,
                                                 const costmodel::CostModel& cost,
                                                 std::int64_t micro_batches);
 
+/// The same of any pipeline with those schedules, from two shorter steps of the plan: each further
+/// micro-batch takes as long as the second step's more do. @pre few.micro_batches <
+/// more.micro_batches. Errors: as simulate().
+base::Result<std::int64_t> extrapolated_step_ps(const plan::Program& few, const plan::Program& more,
+                                                const costmodel::CostModel& cost,
+                                                std::int64_t micro_batches);
+
 /// About what simulate() says of a step of more micro-batches, from two shorter ones of the plan
 /// (report/extrapolated_report.h). @pre few.micro_batches < more.micro_batches < micro_batches.
 /// Errors: as simulate().

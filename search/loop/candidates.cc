@@ -26,7 +26,7 @@ std::int64_t ticks_of(const plan::Program& program) {
   return std::int64_t{program.world_size} * as_int(program.groups.size()) + operations_of(program);
 }
 
-plan::Plan few_micro_batches(plan::Plan plan, std::int64_t a_rank = 2) {
+plan::Plan few_micro_batches(plan::Plan plan, std::int64_t a_rank) {
   const std::int64_t few = a_rank * plan.pipeline_degree();
   plan.global_batch = plan.global_batch / plan.micro_batches * few;
   plan.micro_batches = few;
@@ -102,13 +102,9 @@ std::int64_t first_error_ppm(const costmodel::CostModel& cost) {
   return cost.overlap_slowdown_ppm() > kMillion ? kSlowedErrorPpm : kExpectedErrorPpm;
 }
 
-/// Whether a step of few micro-batches says how long it takes, in half the time or less: all ranks
-/// of a pipeline are alike, but that the last may have more to do.
-bool looks_ahead(const plan::Plan& plan, const costmodel::CostModel& cost) {
+/// Whether all ranks of a pipeline are alike, but that the last may have more to do.
+bool alike(const plan::Plan& plan, const costmodel::CostModel& cost) {
   const int p = plan.pipeline_degree();
-  if (plan.schedule != plan::Schedule::k1F1B && plan.schedule != plan::Schedule::kInterleaved)
-    return false;
-  if (plan.micro_batches < 4 * std::int64_t{p}) return false;
   if (p == 1) return true;
   if (cost.mixed() || cost.model().kinds() > 1) return false;
   std::vector<int> layers(as_index(p), 0);
@@ -119,6 +115,38 @@ bool looks_ahead(const plan::Plan& plan, const costmodel::CostModel& cost) {
     layers[i % layers.size()] += stage.layers();
   }
   return std::ranges::max(layers) == layers.back();
+}
+
+/// Micro-batches a pipeline rank of the shorter steps that are looked at: of alike ranks one step,
+/// else two.
+constexpr std::int64_t kLookAlike = 2, kLookFew = 4, kLookMore = 8;
+
+/// Whether steps of few micro-batches say how long it takes: one in half the time or less, two in a
+/// quarter.
+bool looks_ahead(const plan::Plan& plan, const costmodel::CostModel& cost) {
+  if (plan.schedule != plan::Schedule::k1F1B && plan.schedule != plan::Schedule::kInterleaved)
+    return false;
+  const std::int64_t least = alike(plan, cost) ? 2 * kLookAlike : 4 * (kLookFew + kLookMore);
+  return plan.micro_batches >= least * plan.pipeline_degree();
+}
+
+struct Looked {
+  std::int64_t step_ps = 0, error_ppm = 0, ticks = 0;
+};
+/// @pre looks_ahead()
+base::Result<Looked> look_ahead_at(const plan::Plan& plan, const costmodel::CostModel& cost) {
+  const auto of = [&](std::int64_t a_rank) {
+    return plan::lower(few_micro_batches(plan, a_rank), cost.model());
+  };
+  if (alike(plan, cost)) {
+    TRY(const plan::Program program, of(kLookAlike));
+    TRY(const std::int64_t step_ps, sim::extrapolated_step_ps(program, cost, plan.micro_batches));
+    return Looked{step_ps, kLookErrorPpm, ticks_of(program)};
+  }
+  TRY(const plan::Program few, of(kLookFew));
+  TRY(const plan::Program more, of(kLookMore));
+  TRY(const std::int64_t step_ps, sim::extrapolated_step_ps(few, more, cost, plan.micro_batches));
+  return Looked{step_ps, kLookUnlikeErrorPpm, ticks_of(few) + ticks_of(more)};
 }
 
 }  // namespace
@@ -223,13 +251,12 @@ base::Result<void> Contest::simulate(const Finalist& finalist, bool in_full) {
 }
 
 base::Result<void> Contest::look_ahead(const Finalist& finalist) {
-  TRY(const plan::Program program, plan::lower(few_micro_batches(finalist.plan), cost_.model()));
-  ticks_ += ticks_of(program);
-  TRY(std::int64_t step_ps, sim::extrapolated_step_ps(program, cost_, finalist.plan.micro_batches));
-  step_ps += finalist.energy_ps;
+  TRY(const Looked looked, look_ahead_at(finalist.plan, cost_));
+  ticks_ += looked.ticks;
+  const std::int64_t step_ps = looked.step_ps + finalist.energy_ps;
   learn(finalist, step_ps, false);
-  looks_.push_back({finalist, step_ps});
-  looked_ps_ = std::min(looked_ps_, step_ps + step_ps / kMillion * kLookErrorPpm);
+  looks_.push_back({finalist, step_ps, looked.error_ppm});
+  looked_ps_ = std::min(looked_ps_, step_ps + step_ps / kMillion * looked.error_ppm);
   return {};
 }
 
@@ -261,9 +288,9 @@ base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
   looked_ps_ = kNever;
   in_full = true;
   for (const Look& look : looks_) {
-    const std::int64_t least_ps = look.step_ps - look.step_ps / kMillion * kLookErrorPpm;
-    const bool ends = least_ps >= best_ps() || ends_before(look.step_ps, kLookErrorPpm);
-    if (needs_no_other() && ends) break;
+    const std::int64_t least_ps = look.step_ps - look.step_ps / kMillion * look.error_ppm;
+    if (needs_no_other() && ends_before(look.step_ps, look.error_ppm)) break;
+    if (needs_no_other() && least_ps >= best_ps()) continue;
     TRY_VOID(simulate(look.finalist, in_full));
     in_full = false;
   }
@@ -274,12 +301,11 @@ base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
 base::Result<std::int64_t> about_step_ps(const costmodel::CostModel& cost,
                                          const Finalist& finalist) {
   constexpr std::int64_t kManyTicks = 1'000'000;
-  const std::int64_t m = finalist.plan.micro_batches;
   TRY(const plan::Program program, plan::lower(finalist.plan, cost.model()));
   if (ticks_of(program) > kManyTicks) {
     if (!looks_ahead(finalist.plan, cost)) return finalist.expected_ps - finalist.energy_ps;
-    TRY(const plan::Program few, plan::lower(few_micro_batches(finalist.plan), cost.model()));
-    return sim::extrapolated_step_ps(few, cost, m);
+    TRY(const Looked looked, look_ahead_at(finalist.plan, cost));
+    return looked.step_ps;
   }
   TRY(const std::optional<std::int64_t> step_ps, sim::simulated_step_ps(program, cost));
   return *step_ps;

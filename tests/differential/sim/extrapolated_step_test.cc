@@ -82,6 +82,27 @@ TEST(ExtrapolatedStep, OfManyMicroBatchesIsAboutTheirStep) {
   }
 }
 
+// 32 layers over five ranks and over three of five virtual stages: the first have more to do.
+TEST(ExtrapolatedStep, OfRanksThatAreNotAlikeIsThatOfTwoShorterSteps) {
+  constexpr double kError = 1e-3;  // search::kLookUnlikeErrorPpm
+  const costmodel::CostModel cost = cost_on(1);
+  const std::vector<plan::UniformOptions> shapes = {
+      {.tp = 1, .pp = 5, .dp = 1},
+      {.tp = 2, .pp = 3, .dp = 1, .zero = 1, .sequence_parallel = true, .tensor_pieces = 4},
+      {.tp = 2, .pp = 3, .dp = 1, .schedule = Schedule::kInterleaved, .virtual_stages = 5}};
+  for (const plan::UniformOptions& shape : shapes) {
+    const std::int64_t p = shape.pp;
+    const auto program = [&](std::int64_t times) { return program_of(cost, shape, times * p); };
+    const plan::Program few = program(4), more = program(8);
+    const auto said = [&](std::int64_t times) {
+      return extrapolated_step_ps(few, more, cost, times * p).value();
+    };
+    EXPECT_EQ(said(8), simulated_step_ps(more, cost).value());
+    const double whole = real(simulated_step_ps(program(48), cost).value().value());
+    EXPECT_NEAR(real(said(48)), whole, kError * whole) << "pp" << p;
+  }
+}
+
 void expect_near(const StepEnergy& got, const StepEnergy& whole) {
   constexpr double kError = 5e-4;
   const double joules = kError * whole.total();

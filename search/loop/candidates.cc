@@ -189,7 +189,8 @@ bool Contest::may_win(const Finalist& finalist) const {
 
 std::int64_t Contest::best_known_ps(const Finalist& finalist) const {
   const auto seen = std::ranges::find(seen_, finalist.plan, &Seen::plan);
-  return seen == seen_.end() ? finalist.expected_ps : seen->step_ps.value_or(finalist.expected_ps);
+  if (seen == seen_.end()) return finalist.expected_ps;
+  return seen->step_ps.value_or(std::max(finalist.expected_ps, seen->least_ps));
 }
 
 const sim::SimReport* Contest::known_report(const plan::Plan& plan) const {
@@ -201,6 +202,7 @@ const sim::SimReport* Contest::known_report(const plan::Plan& plan) const {
 void Contest::learn(const Finalist& finalist, std::int64_t least_ps, bool bound) {
   const auto seen = std::ranges::find(seen_, finalist.plan, &Seen::plan);
   if (seen != seen_.end() && !bound) seen->step_ps = least_ps;
+  if (seen != seen_.end() && bound) seen->least_ps = least_ps;
   const std::int64_t time_ps = least_ps - finalist.energy_ps;
   const std::int64_t ppm =
       std::max<std::int64_t>(0, (finalist.expected_ps - least_ps) / (time_ps / kMillion + 1));

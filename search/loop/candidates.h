@@ -86,7 +86,7 @@ class Contest {
   [[nodiscard]] bool may_win(std::int64_t expected_ps) const;
   [[nodiscard]] bool may_win(const Finalist& finalist) const;
   /// What the simulator said of the plan, by few micro-batches where they say it, else its expected
-  /// time.
+  /// time, or what the simulator found it to exceed, whichever is more.
   [[nodiscard]] std::int64_t best_known_ps(const Finalist& finalist) const;
   /// Whether some plan was simulated that counts: else none might have won.
   [[nodiscard]] bool has_fastest() const { return fastest_ps_ < kNever; }
@@ -113,7 +113,8 @@ class Contest {
   };
   struct Seen {
     plan::Plan plan;
-    std::optional<std::int64_t> step_ps = {};  // nothing: above the cutoff
+    std::optional<std::int64_t> step_ps = {};  // nothing: more than least_ps
+    std::int64_t least_ps = 0;
   };
   struct Look {
     Finalist finalist;

@@ -160,12 +160,13 @@ Result<void> write_page(const std::string& file, const search::PlanAnswer& answe
                                                shown(c.bound_ps), 100 * c.gap);
   data["proof"] = fmt::format(
       "The search solved or ruled out {} problems. By closed form this plan takes {}, and {}; the "
-      "step time above is simulated. Expected: by closed form pass by pass, not simulated.",
+      "step time above is simulated. Expected: by closed form pass by pass; of a plan whose "
+      "simulation was ended as slower, no less than that.",
       base::grouped(real(answer.problems)), shown(c.cost_ps), proved);
   data["others"] = Json::array();
   const auto add = [&](std::int64_t ps, const std::string& known, const Plan& plan) {
     std::string line = one_line(plan);
-    if (line == one_line(best)) line += ": this plan with its layers on stages otherwise";
+    if (line == one_line(best)) line += "; layers in another order";
     data["others"].push_back({{"step_ns", real(ps) / 1e3}, {"known", known}, {"plan", line}});
   };
   for (std::size_t i = 1; i < answer.candidates.size(); ++i)

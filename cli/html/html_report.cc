@@ -104,6 +104,7 @@ Json links_json(const topologies::Topology& t, const sim::SimReport& report) {
   struct Row {
     std::string name;
     std::vector<double> cells;
+    bool fabric = false;
     std::uint32_t seen = 0, alike = 1;
     double highest = 0;
   };
@@ -114,7 +115,7 @@ Json links_json(const topologies::Topology& t, const sim::SimReport& report) {
     const topologies::Link& link = t.link(use.link);
     LinkRow named = row_of(t, link);
     const auto [at, fresh] = known.try_emplace(named.name, rows.size());
-    if (fresh) rows.push_back({named.name, std::vector<double>(columns, 0.0), 0, 1, 0});
+    if (fresh) rows.push_back({named.name, std::vector<double>(columns, 0.0), named.fabric});
     Row& row = rows[at->second];
     const std::uint32_t own = t.vertex(link.from).host,
                         host = own != topologies::kNoHost ? own : t.vertex(link.to).host;
@@ -145,7 +146,8 @@ Json links_json(const topologies::Topology& t, const sim::SimReport& report) {
   }
   Json list = Json::array();
   for (const Row& row : rows)
-    list.push_back({{"name", row.name}, {"alike", row.alike}, {"cells", row.cells}});
+    list.push_back(
+        {{"name", row.name}, {"alike", row.alike}, {"fabric", row.fabric}, {"cells", row.cells}});
   return {{"hosts_per_column", per_column},
           {"highest", highest},
           {"left_out", left_out},

@@ -80,7 +80,7 @@ std::size_t columns(const std::string& text) {
 
 std::string report_words() {
   return "Words\n"
-         "  a plan in one line: ppN pipeline stages, vN chunks of layers a stage's devices take in "
+         "  a plan in one line: ppN pipeline ranks, vN chunks of layers that each of them takes in "
          "turn, mN micro-batches (shares of the batch that pass one after\n"
          "  another), the schedule of a pipeline, \"N × how\" for N layers, and how embedding and "
          "head (vocabulary) are spread; tpN, dpN, cpN, epN: tensor, data, context,\n"

@@ -20,7 +20,7 @@
 ///     memory         2.5     all that memory traffic bounds: norms, activations, optimizer
 ///     in_host        0.3     a collective or transfer inside a host
 ///     across_hosts   0.2     one that leaves the host
-///     wait          0.15     nothing runs
+///     wait          0.15     nothing runs, or the device waits for its host
 ///
 /// One number for all that computes and one for each communication are fitted to the mean watts of
 /// four measured training runs; four others are held back (experiments/energy).

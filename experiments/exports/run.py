@@ -26,6 +26,13 @@ WHERE = {
     "accelerate": SMALL + ["llama-2-13b dgx-a100 2", "llama-2-13b dgx-h100 2", "mistral-7b dgx-h100 1", "olmo-2-7b dgx-a100 2", "qwen3-8b dgx-h100 2"],
 }
 STEPS = ["--global-batch 512 --sequence-length 2048", "--global-batch 1024 --sequence-length 4096", "--global-batch 2048 --sequence-length 1024"]
+# Where memory decides: other ZeRO stages, recomputation.
+TIGHT = {
+    "megatron": ["llama-2-7b dgx-a100 1 --memory 24GiB", "llama-2-13b dgx-a100 1 --memory 36GiB"],
+    "torchtitan": ["llama-2-7b dgx-a100 1 --memory 24GiB", "llama-3-8b dgx-a100 2 --memory 20GiB"],
+    "deepspeed": ["llama-2-7b dgx-a100 1 --memory 36GiB", "llama-2-7b dgx-a100 1 --memory 24GiB", "llama-2-13b dgx-a100 2 --memory 36GiB"],
+    "accelerate": ["llama-2-7b dgx-a100 1 --memory 36GiB", "llama-2-7b dgx-a100 1 --memory 24GiB", "llama-2-13b dgx-a100 2 --memory 36GiB"],
+}
 TARGETS = {"accelerate": "fsdp"}
 
 
@@ -178,7 +185,8 @@ def main():
     failed = False
     with tempfile.TemporaryDirectory() as name:
         for framework, places in WHERE.items():
-            for case in (f"{place} {step}" for place in places for step in STEPS):
+            roomy = [f"{place} {step}" for place in places for step in STEPS]
+            for case in roomy + [f"{place} --global-batch 64 --sequence-length 2048" for place in TIGHT[framework]]:
                 try:
                     file, report = exported(orrery, framework, case, pathlib.Path(name))
                     line = f"{fidelity(report)}: {CHECKS[framework](file, report['plan'])}"

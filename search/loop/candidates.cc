@@ -117,36 +117,37 @@ bool alike(const plan::Plan& plan, const costmodel::CostModel& cost) {
   return std::ranges::max(layers) == layers.back();
 }
 
-/// Micro-batches a pipeline rank of the shorter steps that are looked at: of alike ranks one step,
-/// else two.
-constexpr std::int64_t kLookAlike = 2, kLookFew = 4, kLookMore = 8;
-
-/// Whether steps of few micro-batches say how long it takes: one in half the time or less, two in a
-/// quarter.
-bool looks_ahead(const plan::Plan& plan, const costmodel::CostModel& cost) {
-  if (plan.schedule != plan::Schedule::k1F1B && plan.schedule != plan::Schedule::kInterleaved)
-    return false;
-  const std::int64_t least = alike(plan, cost) ? 2 * kLookAlike : 4 * (kLookFew + kLookMore);
-  return plan.micro_batches >= least * plan.pipeline_degree();
-}
-
-struct Looked {
-  std::int64_t step_ps = 0, error_ppm = 0, ticks = 0;
-};
-/// @pre looks_ahead()
-base::Result<Looked> look_ahead_at(const plan::Plan& plan, const costmodel::CostModel& cost) {
-  const auto of = [&](std::int64_t a_rank) {
-    return plan::lower(few_micro_batches(plan, a_rank), cost.model());
-  };
-  if (alike(plan, cost)) {
-    TRY(const plan::Program program, of(kLookAlike));
-    TRY(const std::int64_t step_ps, sim::extrapolated_step_ps(program, cost, plan.micro_batches));
-    return Looked{step_ps, kLookErrorPpm, ticks_of(program)};
+/// Steps of few micro-batches that say how long a plan takes, in half the time or less: one where
+/// ranks are alike, else two; empty where none do.
+struct ShorterSteps {
+  std::vector<plan::Program> programs;
+  std::int64_t ticks = 0;
+  [[nodiscard]] bool of_alike() const { return programs.size() == 1; }
+  [[nodiscard]] std::int64_t error_ppm() const {
+    return of_alike() ? kLookErrorPpm : kLookUnlikeErrorPpm;
   }
-  TRY(const plan::Program few, of(kLookFew));
-  TRY(const plan::Program more, of(kLookMore));
-  TRY(const std::int64_t step_ps, sim::extrapolated_step_ps(few, more, cost, plan.micro_batches));
-  return Looked{step_ps, kLookUnlikeErrorPpm, ticks_of(few) + ticks_of(more)};
+  [[nodiscard]] base::Result<std::int64_t> step_ps(const costmodel::CostModel& cost,
+                                                   std::int64_t micro_batches) const {
+    return of_alike() ? sim::extrapolated_step_ps(programs[0], cost, micro_batches)
+                      : sim::extrapolated_step_ps(programs[0], programs[1], cost, micro_batches);
+  }
+};
+base::Result<ShorterSteps> shorter_steps(const plan::Plan& plan, const costmodel::CostModel& cost) {
+  using Lengths = std::vector<std::int64_t>;  // micro-batches a pipeline rank
+  ShorterSteps steps;
+  if (plan.schedule != plan::Schedule::k1F1B && plan.schedule != plan::Schedule::kInterleaved)
+    return steps;
+  const bool one = alike(plan, cost);
+  if (plan.micro_batches < (one ? 4 : 48) * std::int64_t{plan.pipeline_degree()}) return steps;
+  if (!one && cost.mixed()) return steps;
+  for (const std::int64_t length : one ? Lengths{2} : Lengths{4, 8}) {
+    TRY(plan::Program program, plan::lower(few_micro_batches(plan, length), cost.model()));
+    steps.ticks += ticks_of(program);
+    steps.programs.push_back(std::move(program));
+  }
+  if (one) return steps;
+  TRY(const plan::Program whole, plan::lower(plan, cost.model()));
+  return 2 * steps.ticks <= ticks_of(whole) ? std::move(steps) : ShorterSteps{};
 }
 
 }  // namespace
@@ -190,7 +191,7 @@ bool Contest::may_win(const Finalist& finalist) const {
 std::int64_t Contest::best_known_ps(const Finalist& finalist) const {
   const auto seen = std::ranges::find(seen_, finalist.plan, &Seen::plan);
   if (seen == seen_.end()) return finalist.expected_ps;
-  return seen->step_ps.value_or(std::max(finalist.expected_ps, seen->least_ps));
+  return std::max(seen->step_ps.value_or(finalist.expected_ps), seen->least_ps);
 }
 
 const sim::SimReport* Contest::known_report(const plan::Plan& plan) const {
@@ -252,28 +253,31 @@ base::Result<void> Contest::simulate(const Finalist& finalist, bool in_full) {
   return {};
 }
 
-base::Result<void> Contest::look_ahead(const Finalist& finalist) {
-  TRY(const Looked looked, look_ahead_at(finalist.plan, cost_));
-  ticks_ += looked.ticks;
-  const std::int64_t step_ps = looked.step_ps + finalist.energy_ps;
+base::Result<bool> Contest::look_ahead(const Finalist& finalist) {
+  TRY(const ShorterSteps shorter, shorter_steps(finalist.plan, cost_));
+  if (shorter.programs.empty()) return false;
+  ticks_ += shorter.ticks;
+  TRY(std::int64_t step_ps, shorter.step_ps(cost_, finalist.plan.micro_batches));
+  step_ps += finalist.energy_ps;
   learn(finalist, step_ps, false);
-  looks_.push_back({finalist, step_ps, looked.error_ppm});
-  looked_ps_ = std::min(looked_ps_, step_ps + step_ps / kMillion * looked.error_ppm);
-  return {};
+  looks_.push_back({finalist, step_ps, shorter.error_ppm()});
+  looked_ps_ = std::min(looked_ps_, step_ps + step_ps / kMillion * shorter.error_ppm());
+  return true;
 }
 
 base::Result<void> Contest::begin(const Finalist& first) {
   TRY(const plan::Program program, plan::lower(first.plan, cost_.model()));
-  if (looks_ahead(first.plan, cost_) || ticks_of(program) < kContestTicks / 8)
-    return look(first, true);
+  TRY(const ShorterSteps shorter, shorter_steps(first.plan, cost_));
+  const std::int64_t ticks = shorter.programs.empty() ? ticks_of(program) : shorter.ticks;
+  if (shorter.of_alike() || ticks < kContestTicks / 8) return look(first, true);
   bar_ps_ = first.expected_ps + first.expected_ps / kMillion * (error_ppm_ + kFrameErrorPpm);
   return {};
 }
 
 base::Result<void> Contest::look(const Finalist& finalist, bool in_full) {
   seen_.push_back({finalist.plan});
-  if (looks_ahead(finalist.plan, cost_)) return look_ahead(finalist);
-  return simulate(finalist, in_full);
+  TRY(const bool looked, look_ahead(finalist));
+  return looked ? base::Result<void>() : simulate(finalist, in_full);
 }
 
 base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
@@ -291,8 +295,8 @@ base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
   in_full = true;
   for (const Look& look : looks_) {
     const std::int64_t least_ps = look.step_ps - look.step_ps / kMillion * look.error_ppm;
-    if (needs_no_other() && ends_before(look.step_ps, look.error_ppm)) break;
-    if (needs_no_other() && least_ps >= best_ps()) continue;
+    const bool ends = least_ps >= best_ps() || ends_before(look.step_ps, look.error_ppm);
+    if (needs_no_other() && ends) continue;
     TRY_VOID(simulate(look.finalist, in_full));
     in_full = false;
   }
@@ -305,9 +309,9 @@ base::Result<std::int64_t> about_step_ps(const costmodel::CostModel& cost,
   constexpr std::int64_t kManyTicks = 1'000'000;
   TRY(const plan::Program program, plan::lower(finalist.plan, cost.model()));
   if (ticks_of(program) > kManyTicks) {
-    if (!looks_ahead(finalist.plan, cost)) return finalist.expected_ps - finalist.energy_ps;
-    TRY(const Looked looked, look_ahead_at(finalist.plan, cost));
-    return looked.step_ps;
+    TRY(const ShorterSteps shorter, shorter_steps(finalist.plan, cost));
+    if (shorter.programs.empty()) return finalist.expected_ps - finalist.energy_ps;
+    return shorter.step_ps(cost, finalist.plan.micro_batches);
   }
   TRY(const std::optional<std::int64_t> step_ps, sim::simulated_step_ps(program, cost));
   return *step_ps;

@@ -86,7 +86,7 @@ class Contest {
   [[nodiscard]] bool may_win(std::int64_t expected_ps) const;
   [[nodiscard]] bool may_win(const Finalist& finalist) const;
   /// What the simulator said of the plan, by few micro-batches where they say it, else its expected
-  /// time, or what the simulator found it to exceed, whichever is more.
+  /// time; no less than where the simulator cut it off.
   [[nodiscard]] std::int64_t best_known_ps(const Finalist& finalist) const;
   /// Whether some plan was simulated that counts: else none might have won.
   [[nodiscard]] bool has_fastest() const { return fastest_ps_ < kNever; }
@@ -113,8 +113,8 @@ class Contest {
   };
   struct Seen {
     plan::Plan plan;
-    std::optional<std::int64_t> step_ps = {};  // nothing: more than least_ps
-    std::int64_t least_ps = 0;
+    std::optional<std::int64_t> step_ps = {};  // of all of it or of shorter steps
+    std::int64_t least_ps = 0;                 // where it was cut off
   };
   struct Look {
     Finalist finalist;
@@ -122,7 +122,8 @@ class Contest {
   };
   static Frame frame_of(const plan::Plan& plan);
   base::Result<void> simulate(const Finalist& finalist, bool in_full);
-  base::Result<void> look_ahead(const Finalist& finalist);
+  /// Whether shorter steps say how long it takes.
+  base::Result<bool> look_ahead(const Finalist& finalist);
   /// True: it is the fastest.
   bool keep(const Finalist& finalist, std::int64_t step_ps);
   /// @pre the simulated time is `least_ps`, or at least that.

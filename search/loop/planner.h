@@ -65,7 +65,8 @@ struct Candidate {
 };
 
 /// The best known plan of another shape than the answer's, with its expected time
-/// (costmodel/closed_form/step_times.h), or what the simulator said of it.
+/// (costmodel/closed_form/step_times.h), or what the simulator said of it: its time, or where it
+/// was cut off as slower the time by then.
 struct RunnerUp {
   plan::Plan plan;
   std::int64_t closed_form_ps = 0, expected_ps = 0, energy_ps = 0;

@@ -194,6 +194,7 @@ class CellStep {
       switch (p.kind) {
         case plan::OpKind::kCompute:
           p.compute_ps = kernel::scaled_ps(p.compute_ps, job.compute_ppm[rank]);
+          p.host_wait_ps = kernel::scaled_ps(p.host_wait_ps, job.compute_ppm[rank]);
           break;
         case plan::OpKind::kCollective: resolve_collective(rank, p); break;
         case plan::OpKind::kExchange: resolve_exchange(rank, p); break;

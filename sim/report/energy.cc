@@ -185,11 +185,19 @@ std::vector<PowerPiece> power_pieces(const PreparedClass& prepared, const ClassO
     std::uint32_t op = 0;
     auto operator<=>(const Edge&) const = default;
   };
+  // what of an operation the device waits for the host
+  const auto waited = [&](std::uint32_t op) {
+    const PricedOp& priced = prepared.price(op);
+    return priced.host_wait_ps == 0 ? 0
+                                    : mul_div_up(outcome.end_ps[op] - outcome.start_ps[op],
+                                                 priced.host_wait_ps, priced.compute_ps);
+  };
   std::vector<Edge> edges;
   for (std::uint32_t op = 0; op < prepared.op_count(); ++op) {
-    if (outcome.end_ps[op] <= outcome.start_ps[op]) continue;
-    edges.push_back({outcome.start_ps[op], true, op});
-    edges.push_back({outcome.end_ps[op], false, op});
+    const std::int64_t start = outcome.start_ps[op], end = outcome.end_ps[op] - waited(op);
+    if (end <= start) continue;
+    edges.push_back({start, true, op});
+    edges.push_back({end, false, op});
   }
   std::ranges::sort(edges);
   Lanes lanes;

@@ -22,14 +22,6 @@ bool leaves_host(const plan::Op& op, int rank, const plan::Program& program,
   });
 }
 
-/// A device that waits for the host in an operation draws what waiting does meanwhile.
-Draw averaged(Draw draw, const PricedOp& op) {
-  if (op.host_wait_ps == 0) return draw;
-  const double waits = real(op.host_wait_ps) / real(op.compute_ps);
-  draw.share += waits * (Draw{}.share - draw.share);
-  return draw;
-}
-
 /// [op of the class]. What a template's operation draws is found once.
 std::vector<Draw> draws_of(const plan::Program& program, const costmodel::CostModel& cost,
                            const PreparedClass& k, int rank) {
@@ -40,9 +32,8 @@ std::vector<Draw> draws_of(const plan::Program& program, const costmodel::CostMo
     const plan::Op& op = *k.ops[i].op;
     if (op.kind == plan::OpKind::kCompute) {
       const model::SegmentShape& shape = program.segments[op.segment];
-      const std::int64_t ps = cost.segment_ps(shape, op.phase, k.ops[i].kinds);
-      of_template[i] =
-          averaged(costmodel::compute_draw(device, shape, op.phase, real(ps) / 1e12), k.ops[i]);
+      of_template[i] = costmodel::compute_draw(
+          device, shape, op.phase, real(cost.segment_ps(shape, op.phase, k.ops[i].kinds)) / 1e12);
     } else {
       of_template[i] =
           costmodel::communication_draw(leaves_host(op, rank, program, cost.topology()));

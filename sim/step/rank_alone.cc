@@ -39,7 +39,9 @@ void set_compute(PreparedStep& step, const ComputeTimes& times) {
       const plan::OpInstance& instance = k.expansion.ops[op];
       if (instance.op->kind != plan::OpKind::kCompute) continue;
       const auto found = times.find({c, instance.source.raw(), instance.index});
-      if (found != times.end()) k.ops[k.priced[op]].compute_ps = found->second;
+      if (found == times.end()) continue;
+      k.ops[k.priced[op]].compute_ps = found->second;
+      k.ops[k.priced[op]].host_wait_ps = 0;  // no one measured it apart
     }
   }
 }

@@ -48,9 +48,11 @@ tableOf(byId("others-table"), others, [["", r => r.letter], ["step", r => time(n
 
 // Where another plan is the best, by how much and which.
 function verdict(c) {
-  const behind = c.best && c.step_time_ps > 0 ? c.step_time_ps / c.best.step_time_ps - 1 : 0;
-  if (c.step_time_ps > 0 && behind < 0.0005) return "this plan is the fastest";
-  return (c.step_time_ps > 0 ? percent(behind) + " behind" : "this plan does not fit") + (c.name ? "; best: " + c.name : "");
+  const best = c.name ? "; best: " + c.name : "";
+  if (!(c.step_time_ps > 0)) return "this plan does not fit" + best;
+  const behind = c.best ? c.step_time_ps / c.best.step_time_ps - 1 : 0;
+  if (behind <= 0) return "this plan is the fastest";
+  return (behind < 0.0005 ? "less than 0.1 %" : percent(behind)) + " behind" + best;
 }
 byId("sure").textContent = data.sure.trim().replace(/\n +/g, "\n");
 byId("sure").style.whiteSpace = "pre-line";

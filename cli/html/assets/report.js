@@ -32,7 +32,7 @@ function choice(i, now) {
 }
 function drawStages() {
   const many = data.stages.length > 24, row = many ? 13 : 22, left = 74, width = byId("stages").clientWidth, scale = (width - left - 10) / step;
-  const svg = svgIn(byId("stages"), width, data.stages.length * row + 22, "where the step of each stage goes");
+  const svg = svgIn(byId("stages"), width, data.stages.length * row + 22, "where the step of each pipeline rank goes");
   data.stages.forEach((s, i) => {
     const g = choice(i, chosen);
     g.appendChild(element("rect", {class: "back", x: 0, y: i * row, width, height: row}));
@@ -107,7 +107,8 @@ function drawColumns(c, columns, y, height) {
 }
 function drawTimeline() {
   rows = lanes.filter(l => l.stream === "compute" || byId("streams").checked);
-  legend(byId("legend-blocks"), ["forward", "backward", "recompute", "optimizer", "tensor", "context", "expert", "data", "pipeline"].filter(p => rows.some(l => drawn(l, p))).map(p => [p === "recompute" ? "recomputed in a backward" : p, colours[p]]));
+  if (byId("legend-blocks").dataset.of !== String(rows.length)) legend(byId("legend-blocks"), ["forward", "backward", "recompute", "optimizer", "tensor", "context", "expert", "data", "pipeline"].filter(p => rows.some(l => drawn(l, p))).map(p => [p === "recompute" ? "recomputed in a backward" : p, colours[p]]));
+  byId("legend-blocks").dataset.of = rows.length;
   gutter = byId("streams").checked ? 186 : 76;
   const width = byId("timeline-box").clientWidth - 16, row = rows.length > 40 && !byId("streams").checked ? 12 : 20, height = rows.length * row + 24, ratio = devicePixelRatio || 1;
   canvas.style.width = width + "px";
@@ -237,7 +238,7 @@ byId("memory-text").textContent = "Bytes alive on a GPU of a pipeline rank: on t
 function drawMemory() {
   const s = data.stages[stored], left = 74, top = 8, width = byId("memory").clientWidth, height = 260, bottom = 26;
   byId("memory-title").textContent = "Pipeline rank " + stored + (stored === fullest ? ", the fullest," : "") + " over the step";
-  const svg = svgIn(byId("memory"), width, height, "memory of the chosen stage over the step");
+  const svg = svgIn(byId("memory"), width, height, "memory of the chosen pipeline rank over the step");
   const totals = s.memory.map(m => m.slice(1).reduce((a, b) => a + b, data.framework));
   const high = Math.max(...totals), top_of = Math.max(high * 1.08, high > 0.5 * data.limit ? data.limit * 1.05 : 0);
   const x = ns => left + (width - left - 8) * ns / step, y = bytes => top + (height - top - bottom) * (1 - bytes / top_of);
@@ -259,7 +260,7 @@ function drawMemory() {
 }
 function drawPeaks() {
   const box = byId("peaks"), width = box.clientWidth, many = data.stages.length > 24, row = many ? 13 : 22, left = 74, right = 74, top_of = Math.max(worst, data.limit);
-  const svg = svgIn(box, width, data.stages.length * row + 4, "peak memory by stage"), scale = Math.max(width - left - right, 0) / top_of;
+  const svg = svgIn(box, width, data.stages.length * row + 4, "peak memory by pipeline rank"), scale = Math.max(width - left - right, 0) / top_of;
   data.stages.forEach((s, i) => {
     const g = choice(i, stored);
     g.appendChild(element("rect", {class: "back", x: 0, y: i * row, width, height: row}));
@@ -279,12 +280,12 @@ function drawPeaks() {
 }
 
 // ---- links ----
-// Rows: links of a host, or of the fabric. Columns: hosts, neighbours joined where there are many; a cell shows the busiest of them.
+// Rows: links of a host, or between switches. Columns: hosts, neighbours joined where there are many, or those links in turn; a cell shows the busiest.
 function drawLinks() {
   const l = data.links, box = byId("links");
   byId("links-text").textContent = l.rows.length === 0 ? "Nothing crossed a link in this step." :
     "Share of a link's capacity that the step used: bytes carried / (bandwidth × step time). A row is a link, one direction, with its highest share behind it; a column " +
-    (l.hosts_per_column > 1 ? l.hosts_per_column + " hosts, of which the busiest shows" : "a host, or the next link between switches of the fabric") + ". The busiest link of all carries " + percent(l.highest) + (l.left_out > 0 ? "; " + l.left_out + " rows with less than those shown are left out" : "") + ".";
+    (l.hosts_per_column > 1 ? l.hosts_per_column + " hosts, of which the busiest shows" : "a host") + "; of links between switches they are those links in turn. The busiest link of all carries " + percent(l.highest) + (l.left_out > 0 ? "; " + l.left_out + " rows with less than those shown are left out" : "") + ".";
   box.textContent = "";
   if (l.rows.length > 0) {
     const key = document.createElement("div");
@@ -302,8 +303,8 @@ function drawLinks() {
     r.cells.forEach((v, i) => {
       const td = document.createElement("td");
       td.style.background = heat(v / top);
-      const first = i * l.hosts_per_column;
-      tr.appendChild(withTip(td, r.name + ", host " + first + (l.hosts_per_column > 1 ? " to " + (first + l.hosts_per_column - 1) : "") + ": " + percent(v)));
+      const first = i * l.hosts_per_column, last = first + l.hosts_per_column - 1;
+      tr.appendChild(withTip(td, r.name + (r.fabric ? "" : ", host " + first + (last > first ? " to " + last : "")) + ": " + percent(v)));
     });
     const highest = document.createElement("td");
     highest.className = "soft";

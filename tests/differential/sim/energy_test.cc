@@ -15,6 +15,7 @@ namespace orrery::sim {
 namespace {
 
 using costmodel::Objective;
+using costmodel::PowerKind;
 
 struct Energies {
   double minimised = 0, integral = 0;  // joules
@@ -100,7 +101,8 @@ TEST(EnergyForm, IsNearTheIntegral) {
 }
 
 struct Step {
-  double seconds = 0, joules = 0, waiting_watts = 0;
+  double seconds = 0;
+  StepEnergy energy;
 };
 /// With a host that issues a kernel in so many seconds.
 Step with_host(double kernel_seconds) {
@@ -118,15 +120,18 @@ Step with_host(double kernel_seconds) {
           .value();
   const SimReport report =
       simulate(plan::lower(plan, model).value(), cost, {.energy = true}).value();
-  return {real(report.step_time_ps) / 1e12, report.energy->total(), report.energy->waiting_watts};
+  return {real(report.step_time_ps) / 1e12, *report.energy};
 }
 
 // A device that waits for the host computes no more than one that does not.
 TEST(EnergyForm, WaitingForTheHostDrawsWhatWaitingDoes) {
   const Step quick = with_host(0), late = with_host(100e-6);
   ASSERT_GT(late.seconds, 1.5 * quick.seconds);
-  const double waited = late.waiting_watts * (late.seconds - quick.seconds);
-  EXPECT_NEAR(late.joules, quick.joules + waited, 1e-3 * quick.joules);
+  const double waited = late.energy.waiting_watts * (late.seconds - quick.seconds);
+  EXPECT_NEAR(late.energy.total(), quick.energy.total() + waited, 1e-3 * quick.energy.total());
+  for (const PowerKind kind : {PowerKind::kProduct, PowerKind::kMemory, PowerKind::kInHost})
+    EXPECT_NEAR(late.energy.devices[as_index(kind)], quick.energy.devices[as_index(kind)],
+                1e-3 * quick.energy.total());
 }
 
 }  // namespace

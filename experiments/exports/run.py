@@ -31,7 +31,7 @@ TIGHT = {
     "megatron": ["llama-2-7b dgx-a100 1 --memory 24GiB", "llama-2-13b dgx-a100 1 --memory 36GiB"],
     "torchtitan": ["llama-2-7b dgx-a100 1 --memory 24GiB", "llama-3-8b dgx-a100 2 --memory 20GiB"],
     "deepspeed": ["llama-2-7b dgx-a100 1 --memory 36GiB", "llama-2-7b dgx-a100 1 --memory 24GiB", "llama-2-13b dgx-a100 2 --memory 36GiB"],
-    "accelerate": ["llama-2-7b dgx-a100 1 --memory 36GiB", "llama-2-7b dgx-a100 1 --memory 24GiB", "llama-2-13b dgx-a100 2 --memory 36GiB"],
+    "accelerate": ["llama-2-7b dgx-a100 1 --memory 36GiB", "llama-2-7b dgx-a100 1 --memory 30GiB", "llama-2-13b dgx-a100 2 --memory 36GiB"],
 }
 TARGETS = {"accelerate": "fsdp"}
 

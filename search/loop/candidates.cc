@@ -117,6 +117,8 @@ bool alike(const plan::Plan& plan, const costmodel::CostModel& cost) {
   return std::ranges::max(layers) == layers.back();
 }
 
+}  // namespace
+
 /// Steps of few micro-batches that say how long a plan takes, in half the time or less: one where
 /// ranks are alike, else two; empty where none do.
 struct ShorterSteps {
@@ -132,15 +134,21 @@ struct ShorterSteps {
                       : sim::extrapolated_step_ps(programs[0], programs[1], cost, micro_batches);
   }
 };
+
+namespace {
+
 base::Result<ShorterSteps> shorter_steps(const plan::Plan& plan, const costmodel::CostModel& cost) {
-  using Lengths = std::vector<std::int64_t>;  // micro-batches a pipeline rank
+  using Lengths = std::vector<std::int64_t>;  // micro-batches a pipeline rank, as the next two
+  const Lengths of_one{2}, of_two{4, 8};
+  constexpr std::int64_t kLeastForOne = 4, kLeastForTwo = 48;
   ShorterSteps steps;
   if (plan.schedule != plan::Schedule::k1F1B && plan.schedule != plan::Schedule::kInterleaved)
     return steps;
   const bool one = alike(plan, cost);
-  if (plan.micro_batches < (one ? 4 : 48) * std::int64_t{plan.pipeline_degree()}) return steps;
+  if (plan.micro_batches < (one ? kLeastForOne : kLeastForTwo) * plan.pipeline_degree())
+    return steps;
   if (!one && cost.mixed()) return steps;
-  for (const std::int64_t length : one ? Lengths{2} : Lengths{4, 8}) {
+  for (const std::int64_t length : one ? of_one : of_two) {
     TRY(plan::Program program, plan::lower(few_micro_batches(plan, length), cost.model()));
     steps.ticks += ticks_of(program);
     steps.programs.push_back(std::move(program));
@@ -253,31 +261,29 @@ base::Result<void> Contest::simulate(const Finalist& finalist, bool in_full) {
   return {};
 }
 
-base::Result<bool> Contest::look_ahead(const Finalist& finalist) {
-  TRY(const ShorterSteps shorter, shorter_steps(finalist.plan, cost_));
-  if (shorter.programs.empty()) return false;
+base::Result<void> Contest::look_ahead(const Finalist& finalist, const ShorterSteps& shorter) {
   ticks_ += shorter.ticks;
   TRY(std::int64_t step_ps, shorter.step_ps(cost_, finalist.plan.micro_batches));
   step_ps += finalist.energy_ps;
   learn(finalist, step_ps, false);
   looks_.push_back({finalist, step_ps, shorter.error_ppm()});
   looked_ps_ = std::min(looked_ps_, step_ps + step_ps / kMillion * shorter.error_ppm());
-  return true;
+  return {};
 }
 
 base::Result<void> Contest::begin(const Finalist& first) {
   TRY(const plan::Program program, plan::lower(first.plan, cost_.model()));
   TRY(const ShorterSteps shorter, shorter_steps(first.plan, cost_));
   const std::int64_t ticks = shorter.programs.empty() ? ticks_of(program) : shorter.ticks;
-  if (shorter.of_alike() || ticks < kContestTicks / 8) return look(first, true);
+  if (shorter.of_alike() || ticks < kContestTicks / 8) return look(first, shorter, true);
   bar_ps_ = first.expected_ps + first.expected_ps / kMillion * (error_ppm_ + kFrameErrorPpm);
   return {};
 }
 
-base::Result<void> Contest::look(const Finalist& finalist, bool in_full) {
+base::Result<void> Contest::look(const Finalist& finalist, const ShorterSteps& shorter,
+                                 bool in_full) {
   seen_.push_back({finalist.plan});
-  TRY(const bool looked, look_ahead(finalist));
-  return looked ? base::Result<void>() : simulate(finalist, in_full);
+  return shorter.programs.empty() ? simulate(finalist, in_full) : look_ahead(finalist, shorter);
 }
 
 base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
@@ -287,7 +293,8 @@ base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
   for (const Finalist& f : finalists) {
     if (!may_win(f.expected_ps) || ends_before(f.expected_ps, error_ppm_)) break;
     if (!may_win(f) || std::ranges::count(seen_, f.plan, &Seen::plan) > 0) continue;
-    TRY_VOID(look(f, in_full));
+    TRY(const ShorterSteps shorter, shorter_steps(f.plan, cost_));
+    TRY_VOID(look(f, shorter, in_full));
     in_full = false;
   }
   std::ranges::stable_sort(looks_, {}, &Look::step_ps);

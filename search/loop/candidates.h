@@ -22,8 +22,8 @@
 /// A step of many micro-batches is first looked at as one of few, where ranks are not alike as two
 /// (sim::extrapolated_step_ps): what they say, less kLookErrorPpm or kLookUnlikeErrorPpm, must be
 /// below the fastest too, and the most promising comes first. Measured of 48 plans near answers:
-/// 0.03 %; of ranks that are not alike, 24 pipelines of 3 to 16 ranks with 32 to 64 micro-batches a
-/// rank: 0.09 %, 19 of them exact.
+/// 0.03 %; of ranks that are not alike, 12 pipelines of 3 to 16 ranks with 48 micro-batches a rank
+/// (tests/differential/sim/extrapolated_step_test.cc): 0.09 %, seven of them less than 0.001 %.
 ///
 /// Where energy is minimised all three are the step's time and its energy_ps
 /// (costmodel/closed_form/layer_energy.h): simulated is the time alone. Of those close to the least
@@ -62,6 +62,8 @@ struct Finalist {
 /// By the closed forms. Errors: those of plan_cost().
 base::Result<Finalist> finalist_of(costmodel::LayerCosts& costs, plan::Plan plan);
 
+struct ShorterSteps;
+
 /// What is known of the plans of one search, by simulating the time of some.
 class Contest {
  public:
@@ -74,8 +76,6 @@ class Contest {
   /// nothing is simulated, and until enter_all() others must beat what it is expected to take and
   /// kFrameErrorPpm more.
   base::Result<void> begin(const Finalist& first);
-  /// Simulates few micro-batches of the plan, or all where they do not say how long it takes.
-  base::Result<void> look(const Finalist& finalist, bool in_full);
   /// Those that may be faster than all before, in the order of their expected times; the first of
   /// them in full. Ends when simulating has taken kContestTicks, by what is counted, not timed:
   /// operations, and ranks that a group or an exchange may have to be followed over; but for plans
@@ -122,8 +122,9 @@ class Contest {
   };
   static Frame frame_of(const plan::Plan& plan);
   base::Result<void> simulate(const Finalist& finalist, bool in_full);
-  /// Whether shorter steps say how long it takes.
-  base::Result<bool> look_ahead(const Finalist& finalist);
+  /// Simulates few micro-batches of the plan, or all where they do not say how long it takes.
+  base::Result<void> look(const Finalist& finalist, const ShorterSteps& shorter, bool in_full);
+  base::Result<void> look_ahead(const Finalist& finalist, const ShorterSteps& shorter);
   /// True: it is the fastest.
   bool keep(const Finalist& finalist, std::int64_t step_ps);
   /// @pre the simulated time is `least_ps`, or at least that.

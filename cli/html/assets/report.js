@@ -78,7 +78,12 @@ data.stages.forEach((s, i) => s.lanes.forEach(lane => {
   const blocks = lane.blocks.map(b => { at += b[5]; return {part: data.parts[b[0]], micro: b[1], first: b[2], last: b[3], count: b[4], from: at, to: at + b[6], busy: b[7], again: b[8]}; });
   lanes.push({stage: i, stream: lane.stream, blocks});
 }));
-const drawn = (lane, p) => lane.blocks.some(b => b.part === p || (p === "recompute" && b.again > 0));
+const shownLanes = () => lanes.filter(l => l.stream === "compute" || byId("streams").checked);
+function legendOfBlocks() {
+  const drawn = p => shownLanes().some(l => l.blocks.some(b => b.part === p || (p === "recompute" && b.again > 0)));
+  legend(byId("legend-blocks"), ["forward", "backward", "recompute", "optimizer", "tensor", "context", "expert", "data", "pipeline"].filter(drawn).map(p => [p === "recompute" ? "recomputed in a backward" : p, colours[p]]));
+}
+legendOfBlocks();
 const canvas = byId("timeline");
 let gutter = 186;
 let from = 0, to = step, rows = [];
@@ -106,9 +111,7 @@ function drawColumns(c, columns, y, height) {
   }
 }
 function drawTimeline() {
-  rows = lanes.filter(l => l.stream === "compute" || byId("streams").checked);
-  if (byId("legend-blocks").dataset.of !== String(rows.length)) legend(byId("legend-blocks"), ["forward", "backward", "recompute", "optimizer", "tensor", "context", "expert", "data", "pipeline"].filter(p => rows.some(l => drawn(l, p))).map(p => [p === "recompute" ? "recomputed in a backward" : p, colours[p]]));
-  byId("legend-blocks").dataset.of = rows.length;
+  rows = shownLanes();
   gutter = byId("streams").checked ? 186 : 76;
   const width = byId("timeline-box").clientWidth - 16, row = rows.length > 40 && !byId("streams").checked ? 12 : 20, height = rows.length * row + 24, ratio = devicePixelRatio || 1;
   canvas.style.width = width + "px";
@@ -222,7 +225,7 @@ canvas.addEventListener("pointermove", e => {
   showTip(e.clientX, e.clientY, "pp rank " + lane.stage + ", " + lane.stream + " stream: " + b.part + layers + "\n" + time(b.from) + " to " + time(b.to) + " (" + time(b.to - b.from) + ")\n" +
     b.count + " operations, busy " + time(b.busy) + (b.again > 0 ? ", of it recomputing " + time(b.again) : ""));
 });
-byId("streams").addEventListener("change", drawTimeline);
+byId("streams").addEventListener("change", () => { legendOfBlocks(); drawTimeline(); });
 if (data.streams_left_out) {
   byId("streams").disabled = true;
   byId("streams").parentElement.title = "too many blocks for a page: see orrery simulate --trace";

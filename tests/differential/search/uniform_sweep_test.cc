@@ -169,16 +169,20 @@ Sweep sweep_of(const Problem& p, const costmodel::CostModel& cost) {
   return sweep;
 }
 
-/// The answer holds, and so many plans were priced and fit.
-void expect_unbeaten(const Problem& p, int priced, int fitting) {
-  const auto cost = cost_of(p);
-  ASSERT_TRUE(cost.has_value()) << base::to_string(cost.error());
+PlanRequest request_of(const Problem& p) {
   PlanRequest request;
   request.cluster = p.cluster;
   request.hosts = p.hosts;
   request.global_batch = p.global_batch;
   request.space.zero_bubble_v = request.space.dual_pipe_v = p.v_shaped;
-  const auto answer = find_plan(*cost, request);
+  return request;
+}
+
+/// The answer holds, and so many plans were priced and fit.
+void expect_unbeaten(const Problem& p, int priced, int fitting) {
+  const auto cost = cost_of(p);
+  ASSERT_TRUE(cost.has_value()) << base::to_string(cost.error());
+  const auto answer = find_plan(*cost, request_of(p));
   ASSERT_TRUE(answer.has_value()) << base::to_string(answer.error());
   ASSERT_FALSE(answer->candidates.empty());
   const auto ours = answer->candidates.front().report.step_time_ps;
@@ -201,10 +205,7 @@ TEST(RunnersUp, AreNotSaidToBeFasterThanTheAnswer) {
                   .sequence = 2048};
   const auto cost = cost_of(p);
   ASSERT_TRUE(cost.has_value()) << base::to_string(cost.error());
-  PlanRequest request;
-  request.cluster = p.cluster;
-  request.hosts = p.hosts;
-  request.global_batch = p.global_batch;
+  PlanRequest request = request_of(p);
   request.top = 1;
   const auto answer = find_plan(*cost, request);
   ASSERT_TRUE(answer.has_value()) << base::to_string(answer.error());

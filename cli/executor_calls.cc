@@ -64,7 +64,7 @@ Result<TrainOutcome> train_here(const plan::Program& program, const TrainJob& jo
   out.log.step_time_s = median(std::move(timed));
   out.log.peak_memory_bytes = report.peak_memory_bytes;
   for (const plan::RankClass& stage : program.classes)
-    out.log.launches.push_back(plan::launches(program, stage));
+    out.log.launches.push_back(plan::launch_count(program, stage));
   if (!job.trace.empty())
     TRY_VOID(base::write_file_atomic(job.trace, plan::to_text(report.timeline)));
   return out;

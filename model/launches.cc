@@ -27,16 +27,15 @@ int written_out(const SegmentShape& s, Phase phase) {
   if (s.reach > 0) block += kReach;
   if (s.alibi > 0) block += kSlopes;
   if (s.score_cap != 0) block += kCap + (phase == kF ? 0 : kCapBackward);
-  return blocks * block + (phase == kF ? 4 : 8);
+  return blocks * block + (s.rotary ? 1 : 0) + (phase == kF ? 2 : 6);
 }
 
 int attention(const SegmentShape& s, Phase phase) {
   if (s.explicit_core()) return written_out(s, phase);
   const bool grouped = s.kv_heads < s.heads && s.dtype != DType::kBFloat16;
-  const int prepared = (s.rotary ? 2 : 0) + (grouped ? 2 : 0);
+  const int prepared = (s.rotary ? 1 : 0) + (grouped ? 2 : 0);
   if (phase == kF) return prepared + 1;
-  const int packing = s.dtype == DType::kBFloat16 && !s.rotary ? 1 : 3;
-  return prepared + 3 + packing + (grouped && s.rotary ? 1 : 0);
+  return prepared + 3 + (grouped ? 2 : 0) + (packs_heads(s) ? 1 : 3);
 }
 
 int product(const SegmentShape& s, Phase phase) {
@@ -54,12 +53,29 @@ int activation(const SegmentShape& s, bool forward) {
 
 }  // namespace
 
+std::int64_t rotated_dims(const SegmentShape& s) {
+  if (s.rope_dim > 0) return s.rope_dim;
+  return s.rope.dims > 0 ? s.rope.dims : s.head_dim;
+}
+
+bool packs_heads(const SegmentShape& s) {
+  const std::int64_t turned = s.rotary ? rotated_dims(s) : s.head_dim;
+  return !s.explicit_core() && s.weights == 0 && turned == s.head_dim && s.head_dim % 2 == 0;
+}
+
+bool sums_columns(const SegmentShape& s, Phase phase) {
+  if (phase != kB) return false;
+  if (s.kind == kActivation)
+    return s.activation == Activation::kSilu || s.activation == Activation::kGeluTanh;
+  return s.kind == kAttention && packs_heads(s);
+}
+
 int launches(const SegmentShape& s, Phase phase) {
   const bool forward = phase == kF;
   switch (s.kind) {
     case kEmbedding: return phase == kB ? 0 : 1;  // B: of a frozen table
     case kPositionAdd: return forward ? 1 : 2;
-    case kNorm: return phase == kBG ? 2 : 1;
+    case kNorm: return 1;
     case kQkv:
     case kProjection:
     case kMlpIn:

@@ -11,9 +11,10 @@ namespace orrery::model {
 ///   kLoad*             1, a copy                    -
 ///   kEmbedding         1                            1
 ///   kPositionAdd       1                            2
-///   kNorm              1                            1 each
+///   kNorm              1                            1
 ///   products           1, bias in its epilogue      B 1; G 1, bf16: 2, bias: + 1
-///   kAttention         1, rotary + 2, k < n + 2     + 5: dq, dk, dv packed, theirs turned
+///   kAttention         1, rotary + 1, fp32 and      + 3, and one that turns and packs dq, dk, dv
+///                      k < n + 2
 ///   written out        20 a block of queries and    18 a block and more
 ///                      more (launches.cc)
 ///   kLatentAttention   written out, 6 before it     the same
@@ -28,5 +29,12 @@ namespace orrery::model {
 /// Cross-attention, rings and partitioned operators count as attention or a few operations of
 /// ATen. A segment that the executor does not run on devices counts as one.
 int launches(const SegmentShape& shape, Phase phase);
+
+/// Attention: of a head, how many numbers positions turn.
+std::int64_t rotated_dims(const SegmentShape& shape);
+/// Attention: whether one launch turns and packs dq, dk and dv.
+bool packs_heads(const SegmentShape& shape);
+/// Whether what the phase makes comes from one launch of ours, which can sum its columns as well.
+bool sums_columns(const SegmentShape& shape, Phase phase);
 
 }  // namespace orrery::model

@@ -87,6 +87,52 @@ __device__ float over_block(float x, Op op) {
   return x;
 }
 
+/// Whether the block is the last of `of` to come here, whose writes it may then read; `arrived` is
+/// 0 before and after.
+__device__ bool is_last(unsigned* arrived, unsigned of) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(arrived, 1U) + 1 == of;
+    if (last) *arrived = 0;
+  }
+  __syncthreads();
+  __threadfence();
+  return last;
+}
+
+/// Adds up M sums of each thread over the blocks of one blockIdx.x, in an order of the shape alone:
+/// the last block of a group sums those of its group, the last of the groups theirs, which `add`
+/// gets of each thread: void(number 0 .. M - 1, sum). Room and arrivals: sums_of().
+#ifdef __CUDACC__
+constexpr int kBlocksOfGroup = 24;
+#else
+constexpr int kBlocksOfGroup = 2;  // so that there are several
+#endif
+template <int Threads, int M, class Add>
+__device__ void over_blocks(const float (&own)[M], const Arrivals& to, Add add) {
+  const unsigned blocks = gridDim.y, groups = (blocks + kBlocksOfGroup - 1) / kBlocksOfGroup,
+                 group = blockIdx.y / kBlocksOfGroup, first = group * kBlocksOfGroup,
+                 end = first + kBlocksOfGroup < blocks ? first + kBlocksOfGroup : blocks;
+  const auto row = [&](unsigned block) {
+    const std::int64_t number = static_cast<std::int64_t>(block) * gridDim.x + blockIdx.x;
+    return to.partial + number * (M * Threads) + threadIdx.x;
+  };
+  const auto sum = [&](unsigned from, unsigned until, unsigned step, int m) {
+    float all = 0;
+    for (unsigned block = from; block < until; block += step)
+      all += __ldcg(row(block) + m * Threads);
+    return all;
+  };
+  unsigned* arrived = to.arrived + blockIdx.x * (groups + 1);
+  for (int m = 0; m < M; ++m) row(blockIdx.y)[m * Threads] = own[m];
+  if (!is_last(arrived + group, end - first)) return;
+  for (int m = 0; m < M; ++m) row(first)[m * Threads] = sum(first, end, 1, m);
+  if (!is_last(arrived + groups, groups)) return;
+  for (int m = 0; m < M; ++m) add(m, sum(0, blocks, kBlocksOfGroup, m));
+}
+
 /// Calls `launch` with the numbers' own type.
 template <class Launch>
 const char* by_type(const Numbers& numbers, Launch launch) {

@@ -3,59 +3,48 @@
 namespace orrery::executor::device {
 namespace {
 
+/// Units of one launch; a block has kElementsOfBlock of one, or what is left of it.
+struct Units {
+  AdamWUnit unit[kMostUnits];
+  int blocks_until[kMostUnits];  // of a unit and those before it
+};
+constexpr std::int64_t kElementsOfBlock = 1 << 15;
+
 template <int N>
-__global__ void adamw_of_elements(float* p, const float* g, float* m, float* v,
-                                  __nv_bfloat16* rounded, std::int64_t elements, DecayRanges ranges,
-                                  AdamWStep c) {
-  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x;
-       i * N < elements; i += threads) {
-    Pack<float, N> of_p = pack_at<N>(p, i), of_m = pack_at<N>(m, i), of_v = pack_at<N>(v, i);
-    const Pack<float, N> of_g = pack_at<N>(g, i);
+__global__ void adamw_of_units(const __grid_constant__ Units units, AdamWStep c) {
+  const int block = static_cast<int>(blockIdx.x);
+  int number = 0;
+  while (block >= units.blocks_until[number]) ++number;
+  const AdamWUnit& unit = units.unit[number];
+  const DecayRanges& ranges = unit.ranges;
+  auto* const rounded = static_cast<__nv_bfloat16*>(unit.rounded);
+  const std::int64_t first =
+      (block - (number == 0 ? 0 : units.blocks_until[number - 1])) * kElementsOfBlock;
+  const std::int64_t end =
+      first + kElementsOfBlock < unit.elements ? first + kElementsOfBlock : unit.elements;
+  for (std::int64_t i = first / N + threadIdx.x; i * N < end; i += kThreads) {
+    Pack<float, N> of_p = pack_at<N>(unit.p, i), of_m = pack_at<N>(unit.m, i),
+                   of_v = pack_at<N>(unit.v, i);
+    const Pack<float, N> of_g = pack_at<N>(unit.g, i);
     Pack<__nv_bfloat16, N> of_rounded;
     int range = 0;
     for (int k = 0; k < N; ++k) {
       while (range < ranges.count && i * N + k >= ranges.end[range]) ++range;
       const float decay = range < ranges.count && ranges.decays[range] ? c.decay : 1.0F;
       const float d = of_g.number[k];
-      const float first = of_m.number[k] + c.beta1 * (d - of_m.number[k]);
+      const float first_moment = of_m.number[k] + c.beta1 * (d - of_m.number[k]);
       const float second = of_v.number[k] + c.beta2 * (d * d - of_v.number[k]);
       const float moved = decay * of_p.number[k] -
-                          c.step * (first / (sqrtf(second) * c.root_correction + c.epsilon));
-      of_m.number[k] = first;
+                          c.step * (first_moment / (sqrtf(second) * c.root_correction + c.epsilon));
+      of_m.number[k] = first_moment;
       of_v.number[k] = second;
       of_p.number[k] = moved;
       store(of_rounded.number[k], moved);
     }
-    put_pack(m, i, of_m);
-    put_pack(v, i, of_v);
-    put_pack(p, i, of_p);
+    put_pack(unit.m, i, of_m);
+    put_pack(unit.v, i, of_v);
+    put_pack(unit.p, i, of_p);
     if (rounded != nullptr) put_pack(rounded, i, of_rounded);
-  }
-}
-
-// One block a token of a sequence; threads take packs of pairs of all its heads in turn.
-template <class T, int N>
-__global__ void rotate_token(T* to, const T* from, Heads to_place, Heads from_place,
-                             const float* cos, const float* sin, std::int64_t heads,
-                             std::int64_t half, float sign) {
-  const std::int64_t token = blockIdx.x, sequence = blockIdx.y, packs = half / N;
-  T* y = to + sequence * to_place.batch_stride + token * to_place.token_stride;
-  const T* x = from + sequence * from_place.batch_stride + token * from_place.token_stride;
-  for (std::int64_t i = threadIdx.x; i < heads * packs; i += kThreads) {
-    const std::int64_t head = i / packs, pack = i % packs;
-    const Pack<float, N> c = pack_at<N>(cos + token * half, pack),
-                         s = pack_at<N>(sin + token * half, pack);
-    const T* x1 = x + head * from_place.head_stride;
-    T* y1 = y + head * to_place.head_stride;
-    Pack<T, N> a = pack_at<N>(x1, pack), b = pack_at<N>(x1 + half, pack);
-    for (int k = 0; k < N; ++k) {
-      const float of_a = wide(a.number[k]), of_b = wide(b.number[k]);
-      store(a.number[k], of_a * c.number[k] - of_b * (sign * s.number[k]));
-      store(b.number[k], of_b * c.number[k] + of_a * (sign * s.number[k]));
-    }
-    put_pack(y1, pack, a);
-    put_pack(y1 + half, pack, b);
   }
 }
 
@@ -121,30 +110,63 @@ __global__ void activation_backward_of_row(const T* gate, const T* up, std::int6
   if (d_up != nullptr) put_pack(row_of(d_up, stride), i, of_up);
 }
 
-}  // namespace
-
-const char* adamw(Queue queue, float* p, const float* g, float* m, float* v, void* rounded,
-                  std::int64_t elements, const DecayRanges& ranges, const AdamWStep& step) {
-  constexpr std::int64_t kMostBlocks = 1 << 14;
-  return by_width({p, false}, elements, {p, g, m, v, rounded}, [&]<class T, class W>(T*, W) {
-    const std::int64_t blocks = (elements / W::value + kThreads - 1) / kThreads;
-    launch(adamw_of_elements<W::value>, grid_of(blocks < kMostBlocks ? blocks : kMostBlocks),
-           kThreads, queue, p, g, m, v, static_cast<__nv_bfloat16*>(rounded), elements, ranges,
-           step);
+// The same of every gridDim.y-th row, with the columns' sums.
+template <class T, int N>
+__global__ void activation_backward_of_rows(const T* gate, const T* up, std::int64_t stride,
+                                            bool gelu, const T* dg, T* d_gate, T* d_up,
+                                            std::int64_t columns, std::int64_t rows, float* sums,
+                                            Arrivals arrivals) {
+  const std::int64_t i = blockIdx.x * kThreads + threadIdx.x;
+  const bool inside = i * N < columns;
+  float sum[2 * N] = {};
+  for (std::int64_t row = inside ? blockIdx.y : rows; row < rows; row += gridDim.y) {
+    const auto at = [&](auto* numbers) {
+      return numbers == nullptr ? nullptr : numbers + row * stride;
+    };
+    const Pack<T, N> x = pack_at<N>(at(gate), i), u = pack_or_ones<T, N>(at(up), i),
+                     d = pack_at<N>(dg + row * columns, i);
+    Pack<T, N> of_gate, of_up;
+    for (int k = 0; k < N; ++k) {
+      const Act act(wide(x.number[k]), gelu);
+      const float of_d = wide(d.number[k]);
+      store(of_gate.number[k], of_d * wide(u.number[k]) * act.slope);
+      store(of_up.number[k], of_d * act.value);
+      sum[k] += wide(of_gate.number[k]);
+      sum[N + k] += wide(of_up.number[k]);
+    }
+    put_pack(at(d_gate), i, of_gate);
+    if (d_up != nullptr) put_pack(at(d_up), i, of_up);
+  }
+  over_blocks<kThreads>(sum, arrivals, [&](int m, float all) {
+    if (!inside || (m >= N && d_up == nullptr)) return;
+    sums[(m < N ? 0 : columns) + i * N + m % N] += all;
   });
 }
 
-const char* rotate(Queue queue, const Heads& to, const Heads& from, const float* cos,
-                   const float* sin, std::int64_t batch, std::int64_t tokens, std::int64_t heads,
-                   std::int64_t head_dim, float sign) {
-  // Packs are powers of two: what divides all of these divides what has the bits of all.
-  const std::int64_t alike = (head_dim / 2) | to.batch_stride | to.token_stride | to.head_stride |
-                             from.batch_stride | from.token_stride | from.head_stride;
-  return by_width(to.numbers, alike, {to.numbers.data, from.numbers.data, cos, sin},
-                  [&]<class T, class W>(T* numbers, W) {
-                    launch(rotate_token<T, W::value>, dim3(grid_of(tokens), grid_of(batch)),
-                           kThreads, queue, numbers, as(from.numbers, numbers), to, from, cos, sin,
-                           heads, head_dim / 2, sign);
+}  // namespace
+
+const char* adamw(Queue queue, const AdamWUnit* units, int count, const AdamWStep& step) {
+  Units all{};
+  std::uintptr_t addresses = 0;  // aligned as the least aligned of all
+  std::int64_t elements = 0;
+  int blocks = 0;
+  for (int i = 0; i < kMostUnits; ++i) {
+    if (i < count) {
+      const AdamWUnit& unit = all.unit[i] = units[i];
+      blocks += static_cast<int>((unit.elements + kElementsOfBlock - 1) / kElementsOfBlock);
+      elements |= unit.elements;
+      for (const void* address :
+           {static_cast<const void*>(unit.p), static_cast<const void*>(unit.g),
+            static_cast<const void*>(unit.m), static_cast<const void*>(unit.v),
+            static_cast<const void*>(unit.rounded)})
+        addresses |= reinterpret_cast<std::uintptr_t>(address);
+    }
+    all.blocks_until[i] = blocks;
+  }
+  if (blocks == 0) return nullptr;
+  return by_width({}, elements, {reinterpret_cast<const void*>(addresses)},
+                  [&]<class T, class W>(T*, W) {
+                    launch(adamw_of_units<W::value>, grid_of(blocks), kThreads, queue, all, step);
                   });
 }
 
@@ -153,6 +175,16 @@ namespace {
 template <int N>
 dim3 grid_of_rows(const Activated& x) {
   return {grid_of(x.rows), grid_of((x.columns / N + kThreads - 1) / kThreads)};
+}
+
+/// Blocks of rows that sum columns: a few of each multiprocessor.
+constexpr std::int64_t kBlocksThatSum = 4;
+
+template <int N>
+dim3 grid_of_sums(const Activated& x) {
+  const std::int64_t wide = (x.columns / N + kThreads - 1) / kThreads,
+                     high = (kBlocksThatSum * kProcessors + wide - 1) / wide;
+  return {grid_of(wide), grid_of(high < x.rows ? high : x.rows)};
 }
 
 }  // namespace
@@ -174,6 +206,35 @@ const char* activation_backward(Queue queue, const Activated& x, const Numbers& 
                            kThreads, queue, gate, as(x.up, gate), x.stride, x.gelu, as(dg, gate),
                            as(d_gate, gate), as(d_up, gate), x.columns);
                   });
+}
+
+const char* activation_backward_with_sums(Queue queue, const Activated& x, const Numbers& dg,
+                                          const Numbers& d_gate, const Numbers& d_up, float* sums,
+                                          const Arrivals& arrivals) {
+  return by_width(x.gate, x.columns | x.stride,
+                  {x.gate.data, x.up.data, dg.data, d_gate.data, d_up.data},
+                  [&]<class T, class W>(T* gate, W) {
+                    launch(activation_backward_of_rows<T, W::value>, grid_of_sums<W::value>(x),
+                           kThreads, queue, gate, as(x.up, gate), x.stride, x.gelu, as(dg, gate),
+                           as(d_gate, gate), as(d_up, gate), x.columns, x.rows, sums, arrivals);
+                  });
+}
+
+// Packs may be narrower than the type allows: of both the larger.
+std::int64_t activation_partials(const Activated& x) {
+  std::int64_t most = 0;
+  const auto count = [&]<int N>(std::integral_constant<int, N>) {
+    if (x.columns % N != 0) return;
+    const dim3 grid = grid_of_sums<N>(x);
+    const std::int64_t numbers = std::int64_t{2 * N * kThreads} * grid.x * grid.y;
+    most = numbers > most ? numbers : most;
+  };
+  count(std::integral_constant<int, 1>());
+  if (x.gate.bf16)
+    count(std::integral_constant<int, kPacked<__nv_bfloat16>>());
+  else
+    count(std::integral_constant<int, kPacked<float>>());
+  return most;
 }
 
 }  // namespace orrery::executor::device

@@ -1,6 +1,5 @@
 #pragma once
-/// Kernels of our own on CUDA, one launch each or two, where ATen takes many
-/// (device_*_cuda.cu).
+/// Kernels of our own on CUDA, one launch each, where ATen takes many (device_*_cuda.cu).
 /// ATen's operations and the loops for the CPU are their reference (tests/gpu). No name of CUDA or
 /// of LibTorch stands here, so that nvcc compiles little and callers need no toolkit. Sums are fp32
 /// in an order that depends on shapes alone. A function returns what the launch ended with: null,
@@ -42,17 +41,31 @@ struct NormRows {
 };
 /// y, mean and rstd of x, as segments_norm.cc states them.
 const char* norm(Queue queue, const NormRows& rows, const Numbers& y, double epsilon);
-/// Where sums over rows go: gain += sum_t dy (x - mean) rstd and, if any, bias += sum_t dy; all
-/// null: nowhere. `partial` has room for norm_partials() numbers.
-struct NormGradients {
-  float *gain = nullptr, *bias = nullptr, *partial = nullptr;
+/// y, mean and rstd of the sum x' = x + p (+ bias), which goes to rows.x.
+struct Addends {
+  Numbers x, p, bias;
 };
-std::int64_t norm_partials(const NormRows& rows, bool of_bias);
-/// dx = the norm's part of dy, + residual, if any; a second launch adds the gradients. At most
-/// 32,768 features.
+const char* norm_of_sum(Queue queue, const NormRows& rows, const Addends& sum, const Numbers& y,
+                        double epsilon);
+
+/// Where the blocks of a launch meet to add up: room for partial sums, and kMost counts of those
+/// that have arrived, 0 before and after.
+struct Arrivals {
+  static constexpr std::int64_t kMost = 1 << 14;
+  float* partial = nullptr;
+  unsigned* arrived = nullptr;
+};
+/// Where sums over rows go: gain += sum_t dy (x - mean) rstd, bias += sum_t dy and behind +=
+/// sum_t dx; null: nowhere. Only with a gain there is another.
+struct NormGradients {
+  float *gain = nullptr, *bias = nullptr, *behind = nullptr;
+};
+/// Partial sums of norm_backward(): numbers.
+std::int64_t norm_partials(const NormRows& rows, const NormGradients& to);
+/// dx = the norm's part of dy, + residual, if any. At most 32,768 features.
 const char* norm_backward(Queue queue, const NormRows& rows, const Numbers& dy,
-                          const Numbers& residual, const Numbers& dx,
-                          const NormGradients& gradients);
+                          const Numbers& residual, const Numbers& dx, const NormGradients& to,
+                          const Arrivals& arrivals);
 /// sums[c] += sum_t x[t, c].
 const char* add_column_sums(Queue queue, const Numbers& x, std::int64_t rows, std::int64_t columns,
                             float* sums);
@@ -71,10 +84,19 @@ struct DecayRanges {
   bool decays[kMost];
   int count = 0;
 };
-/// Updates `elements` of p, m, v, without decay behind the last range. `rounded`, if any, gets p in
+/// `elements` of p, m and v, without decay behind the last range. `rounded`, if any, gets p in
 /// bf16.
-const char* adamw(Queue queue, float* p, const float* g, float* m, float* v, void* rounded,
-                  std::int64_t elements, const DecayRanges& ranges, const AdamWStep& step);
+struct AdamWUnit {
+  float* p = nullptr;
+  const float* g = nullptr;
+  float *m = nullptr, *v = nullptr;
+  void* rounded = nullptr;
+  std::int64_t elements = 0;
+  DecayRanges ranges;
+};
+inline constexpr int kMostUnits = 32;
+/// Updates up to kMostUnits of them.
+const char* adamw(Queue queue, const AdamWUnit* units, int count, const AdamWStep& step);
 
 /// Tokens' rows of a shard of a table [rows, features] that begins at id `first`.
 struct Lookup {
@@ -98,6 +120,12 @@ const char* activation(Queue queue, const Activated& x, const Numbers& g);
 /// d_gate = dg up act'(gate), d_up = dg act(gate), at the stride of gate and up; dg is dense.
 const char* activation_backward(Queue queue, const Activated& x, const Numbers& dg,
                                 const Numbers& d_gate, const Numbers& d_up);
+/// The same, and sums[c] += sum_t of d_gate's columns, then of d_up's.
+const char* activation_backward_with_sums(Queue queue, const Activated& x, const Numbers& dg,
+                                          const Numbers& d_gate, const Numbers& d_up, float* sums,
+                                          const Arrivals& arrivals);
+/// Partial sums: numbers.
+std::int64_t activation_partials(const Activated& x);
 
 /// Heads [batch, tokens, heads, head_dim] by strides; the last dimension is dense.
 struct Heads {
@@ -108,5 +136,17 @@ struct Heads {
 const char* rotate(Queue queue, const Heads& to, const Heads& from, const float* cos,
                    const float* sin, std::int64_t batch, std::int64_t tokens, std::int64_t heads,
                    std::int64_t head_dim, float sign);
+/// q of `heads`, k and v of `kv_heads`; head_dim is even. Tables of angles as of rotate(), or null.
+struct HeadsToPack {
+  Heads q, k, v;
+  std::int64_t batch = 0, tokens = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  const float *cos = nullptr, *sin = nullptr;
+};
+/// to [batch, tokens, (heads + 2 kv_heads) head_dim] = q, k, v, with q and k turned back by their
+/// angles, if any; sums[c] += the sum over its rows, unless null.
+const char* pack_heads(Queue queue, const HeadsToPack& from, const Numbers& to, float* sums,
+                       const Arrivals& arrivals);
+/// Partial sums: numbers.
+std::int64_t pack_partials(const HeadsToPack& from, bool bf16);
 
 }  // namespace orrery::executor::device

@@ -49,11 +49,33 @@ class RowPart {
 // A warp has a row that it can keep in registers, eight of them a block; four have a wider one.
 constexpr int kRowsOfBlock = 8, kThreadsOfWideRow = 128, kPacksOfWarp = kWarp * 8;
 
+template <class T>
+struct Addition {
+  const T *x, *p, *bias;
+  T* to;
+};
+
+/// A thread adds up what it reads itself of the row.
 template <class T, int N, int Threads>
-__global__ void norm_of_rows(Norm<T> n, std::int64_t rows, T* y, double epsilon) {
+__device__ void add_row(const Addition<T>& sum, std::int64_t row, std::int64_t features) {
+  const std::int64_t first = row * features;
+  for (std::int64_t i = threadIdx.x; i < features / N; i += Threads) {
+    const Pack<T, N> x = pack_at<N>(sum.x + first, i), p = pack_at<N>(sum.p + first, i);
+    Pack<T, N> result;
+    for (int k = 0; k < N; ++k) {
+      const float both = wide(x.number[k]) + wide(p.number[k]);
+      store(result.number[k], sum.bias == nullptr ? both : both + wide(sum.bias[i * N + k]));
+    }
+    put_pack(sum.to + first, i, result);
+  }
+}
+
+template <class T, int N, int Threads, bool Adds>
+__global__ void norm_of_rows(Norm<T> n, std::int64_t rows, T* y, double epsilon, Addition<T> sum) {
   using Numbers = Pack<T, N>;
   const std::int64_t row = blockIdx.x * static_cast<std::int64_t>(blockDim.y) + threadIdx.y;
   if (row >= rows) return;
+  if constexpr (Adds) add_row<T, N, Threads>(sum, row, n.features);
   const RowPart<T, N, Threads> part(n.x + row * n.features, n.features / N);
   const float share = 1.0F / static_cast<float>(n.features);
   float mean = 0;
@@ -111,21 +133,20 @@ struct Part {
 };
 
 // dx = r (g - [layer] mean(g) - x' mean(g x')) with g = dy gain, x' = (x - mean) r; a block has
-// every gridDim.x-th row, and its sums over them of dy x' and, for a bias, dy stand in
-// partial[block, 1 or 2, features].
-template <class T, int N, int Threads, int J, bool Gradients>
+// every gridDim.y-th row. Its sums over them are those of dy x', of dy and of dx: the first Sums.
+template <class T, int N, int Threads, int J, int Sums>
 __global__ void __launch_bounds__(Threads, kThreadsOfProcessor / Threads)
     norm_backward_of_rows(Norm<T> n, std::int64_t rows, const T* dy, const T* residual, T* dx,
-                          bool of_bias, float* partial) {
+                          NormGradients to, Arrivals arrivals) {
   using Of = Part<T, N, Threads, J>;
+  constexpr int kNumbers = J * N;
   Pack<T, N> gain[J] = {};
   for (int j = 0; j < J; ++j)
     if (Of::index(j) * N < n.features) gain[j] = pack_at<N>(n.gain, Of::index(j));
-  float sum_gain[J][N] = {};
-  float sum_bias[J][N] = {};
+  float sum[Sums == 0 ? 1 : Sums * kNumbers] = {};
   const float share = 1.0F / static_cast<float>(n.features);
   int turn = 0;
-  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+  for (std::int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
     const Of of(n, dy, residual, row);
     float2 sums{0.0F, 0.0F};  // beyond the row dy is 0
     for (int j = 0; j < J; ++j) {
@@ -134,9 +155,8 @@ __global__ void __launch_bounds__(Threads, kThreadsOfProcessor / Threads)
                     at = (wide(of.x[j].number[k]) - of.mean) * of.rstd;
         sums.x += g;
         sums.y += g * at;
-        if (!Gradients) continue;
-        sum_gain[j][k] += d * at;
-        sum_bias[j][k] += d;
+        if constexpr (Sums > 0) sum[j * N + k] += d * at;
+        if constexpr (Sums > 1) sum[kNumbers + j * N + k] += d;
       }
     }
     sums = sums_over_block<Threads>(sums, turn);
@@ -150,40 +170,25 @@ __global__ void __launch_bounds__(Threads, kThreadsOfProcessor / Threads)
                     at = (wide(of.x[j].number[k]) - of.mean) * of.rstd;
         store(result.number[k],
               of.rstd * (g - mean - at * product) + wide(of.residual[j].number[k]));
+        if constexpr (Sums > 2) sum[2 * kNumbers + j * N + k] += wide(result.number[k]);
       }
       put_pack(dx + row * n.features, Of::index(j), result);
     }
   }
-  if (!Gradients) return;
-  float* own = partial + blockIdx.x * (of_bias ? 2 : 1) * n.features;
-  for (int j = 0; j < J; ++j) {
-    if (Of::index(j) * N >= n.features) continue;
-    for (int k = 0; k < N; ++k) {
-      own[Of::index(j) * N + k] = sum_gain[j][k];
-      if (of_bias) own[n.features + Of::index(j) * N + k] = sum_bias[j][k];
-    }
+  if constexpr (Sums > 0) {
+    over_blocks<Threads>(sum, arrivals, [&](int m, float all) {
+      const int number = m % kNumbers;
+      const std::int64_t c = Of::index(number / N) * N + number % N;
+      float* const gradient = m < kNumbers ? to.gain : m < 2 * kNumbers ? to.bias : to.behind;
+      if (c < n.features && gradient != nullptr) gradient[c] += all;
+    });
   }
 }
 
-// gain[c] += sum_b partial[b, 0, c], likewise bias: a warp has kWarp columns of every kParts-th
-// block.
-constexpr int kParts = 8;
-__global__ void add_partials(const float* partial, int blocks, std::int64_t features,
-                             std::int64_t columns, float* gain, float* bias) {
-  __shared__ float of_warp[kParts][kWarp];
-  const std::int64_t c = blockIdx.x * static_cast<std::int64_t>(kWarp) + threadIdx.x;
-  float sum = 0;
-  if (c < columns)
-    for (int b = static_cast<int>(threadIdx.y); b < blocks; b += kParts)
-      sum += partial[b * columns + c];
-  of_warp[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y != 0 || c >= columns) return;
-  for (int w = 1; w < kParts; ++w) sum += of_warp[w][threadIdx.x];
-  if (c < features)
-    gain[c] += sum;
-  else
-    bias[c - features] += sum;
+int sums_of(const NormGradients& to) {
+  if (to.behind != nullptr) return 3;
+  if (to.bias != nullptr) return 2;
+  return to.gain != nullptr ? 1 : 0;
 }
 
 /// Threads that have a row: enough for a pack each, as far as that goes.
@@ -222,50 +227,72 @@ void by_threads(std::int64_t features, Launch launch) {
   }
 }
 
-}  // namespace
-
-const char* norm(Queue queue, const NormRows& rows, const Numbers& y, double epsilon) {
-  return by_width(rows.x, rows.features, {rows.x.data, rows.gain.data, rows.bias.data, y.data},
+template <bool Adds>
+const char* run_norm(Queue queue, const NormRows& rows, const Addends& sum, const Numbers& y,
+                     double epsilon) {
+  return by_width(rows.x, rows.features,
+                  {rows.x.data, rows.gain.data, rows.bias.data, y.data, sum.x.data, sum.p.data},
                   [&]<class T, class W>(T* x, W) {
                     const auto run = [&](auto kernel, int threads, int of_block) {
                       launch(kernel, grid_of((rows.rows + of_block - 1) / of_block),
                              dim3(threads, of_block), queue, norm_of(rows, x), rows.rows, as(y, x),
-                             epsilon);
+                             epsilon, Addition<T>{as(sum.x, x), as(sum.p, x), as(sum.bias, x), x});
                     };
                     if (rows.features / W::value <= kPacksOfWarp)
-                      run(norm_of_rows<T, W::value, kWarp>, kWarp, kRowsOfBlock);
+                      run(norm_of_rows<T, W::value, kWarp, Adds>, kWarp, kRowsOfBlock);
                     else
-                      run(norm_of_rows<T, W::value, kThreadsOfWideRow>, kThreadsOfWideRow, 1);
+                      run(norm_of_rows<T, W::value, kThreadsOfWideRow, Adds>, kThreadsOfWideRow, 1);
                   });
 }
 
-// Of the widest packs: narrower ones take more threads, in fewer blocks.
-std::int64_t norm_partials(const NormRows& rows, bool of_bias) {
-  const int packed = rows.x.bf16 ? kPacked<__nv_bfloat16> : kPacked<float>;
-  return blocks_of(rows.rows, threads_of(rows.features / packed)) * rows.features *
-         (of_bias ? 2 : 1);
+}  // namespace
+
+const char* norm(Queue queue, const NormRows& rows, const Numbers& y, double epsilon) {
+  return run_norm<false>(queue, rows, {}, y, epsilon);
+}
+
+const char* norm_of_sum(Queue queue, const NormRows& rows, const Addends& sum, const Numbers& y,
+                        double epsilon) {
+  return run_norm<true>(queue, rows, sum, y, epsilon);
+}
+
+// Packs may be narrower than the type allows: of both the larger.
+std::int64_t norm_partials(const NormRows& rows, const NormGradients& to) {
+  std::int64_t most = 0;
+  const auto count = [&]<int N>(std::integral_constant<int, N>) {
+    by_threads<N>(rows.features, [&]<class Threads, class J>(Threads, J) {
+      const std::int64_t numbers = std::int64_t{sums_of(to)} * N * J::value * Threads::value *
+                                   blocks_of(rows.rows, Threads::value);
+      most = numbers > most ? numbers : most;
+    });
+  };
+  count(std::integral_constant<int, 1>());
+  if (rows.x.bf16)
+    count(std::integral_constant<int, kPacked<__nv_bfloat16>>());
+  else
+    count(std::integral_constant<int, kPacked<float>>());
+  return most;
 }
 
 const char* norm_backward(Queue queue, const NormRows& rows, const Numbers& dy,
-                          const Numbers& residual, const Numbers& dx, const NormGradients& to) {
+                          const Numbers& residual, const Numbers& dx, const NormGradients& to,
+                          const Arrivals& arrivals) {
   if (rows.features > kMostFeatures) return "a norm of more than 32,768 features";
   return by_width(
       rows.x, rows.features, {rows.x.data, rows.gain.data, dy.data, residual.data, dx.data},
       [&]<class T, class W>(T* x, W) {
         by_threads<W::value>(rows.features, [&]<class Threads, class J>(Threads, J) {
-          const int blocks = blocks_of(rows.rows, Threads::value);
-          const bool of_bias = to.bias != nullptr;
           const auto run = [&](auto kernel) {
-            launch(kernel, grid_of(blocks), Threads::value, queue, norm_of(rows, x), rows.rows,
-                   as(dy, x), as(residual, x), as(dx, x), of_bias, to.partial);
+            launch(kernel, dim3(1, grid_of(blocks_of(rows.rows, Threads::value))), Threads::value,
+                   queue, norm_of(rows, x), rows.rows, as(dy, x), as(residual, x), as(dx, x), to,
+                   arrivals);
           };
-          if (to.gain == nullptr)
-            return run(norm_backward_of_rows<T, W::value, Threads::value, J::value, false>);
-          run(norm_backward_of_rows<T, W::value, Threads::value, J::value, true>);
-          const std::int64_t columns = rows.features * (of_bias ? 2 : 1);
-          launch(add_partials, grid_of((columns + kWarp - 1) / kWarp), dim3(kWarp, kParts), queue,
-                 static_cast<const float*>(to.partial), blocks, rows.features, columns, to.gain,
-                 to.bias);
+          switch (sums_of(to)) {
+            case 0: return run(norm_backward_of_rows<T, W::value, Threads::value, J::value, 0>);
+            case 1: return run(norm_backward_of_rows<T, W::value, Threads::value, J::value, 1>);
+            case 2: return run(norm_backward_of_rows<T, W::value, Threads::value, J::value, 2>);
+            default: return run(norm_backward_of_rows<T, W::value, Threads::value, J::value, 3>);
+          }
         });
       });
 }

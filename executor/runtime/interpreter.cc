@@ -10,6 +10,7 @@
 #include "executor/state/state.h"
 #include "model/scan.h"
 #include "plan/program/messages.h"
+#include "plan/program/stream_refs.h"
 
 namespace orrery::executor {
 
@@ -101,6 +102,7 @@ Interpreter::Interpreter(const plan::Program& program, Communicator& communicato
       class_(program.class_of(communicator.rank())),
       local_rank_(communicator.rank() - class_.first_rank),
       streams_(communicator.streams()),
+      joins_(site.device.is_cuda() || options.joins),
       instances_(program, class_),
       tensors_(instances_.size()),
       pending_(plan::kStreams),
@@ -131,6 +133,12 @@ base::Result<void> Interpreter::compile() {
     if (o.op->kind == plan::OpKind::kCompute) place(step);
     steps_.push_back(step);
   });
+  if (joins_) {
+    launches_ =
+        plan::launches(program_, plan::expand(program_, class_, plan::StreamRefs(program_)));
+    for (std::uint32_t i = 0; i < launches_.with.size(); ++i)
+      if (launches_.with[i] != i) joined_with_[launches_.with[i]].push_back(i);
+  }
   if (streams_ != nullptr) {
     order_.emplace(program_, class_);
     late_frees_.emplace(program_, class_, *order_);

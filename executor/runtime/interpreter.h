@@ -9,6 +9,9 @@
 /// plan::check: a send never blocks the rank that posts it before its peer could have reached the
 /// one before it on the same stream.
 ///
+/// On a device one launch does several operations (plan/program/launches.h), but in a recorded
+/// step, where each has its own time: the later ones find done at their turn what is theirs.
+///
 /// Over a transport that issues and goes on (transport/streams.h) nothing blocks here: every
 /// operation is issued on the device stream of its Program stream, behind the marks of what it
 /// depends on, and the host waits at the end of the step, and for memory (late_frees.h).
@@ -16,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/numbers.h"
@@ -28,6 +32,7 @@
 #include "executor/state/data.h"
 #include "executor/transport/redistribution.h"
 #include "plan/program/expand.h"
+#include "plan/program/launches.h"
 #include "plan/program/trace.h"
 
 namespace orrery::executor {
@@ -81,9 +86,17 @@ class Interpreter {
   [[nodiscard]] at::Tensor& tensor(const plan::BufferRef& ref, const Step& step);
   base::Result<void> run(std::size_t number, bool record);
   base::Result<void> begin(std::size_t number);
-  base::Result<void> perform(const Step& step);
+  base::Result<void> perform(std::size_t number);
   base::Result<void> end(std::size_t number);
-  base::Result<void> compute(const Step& step);
+  base::Result<void> compute(std::size_t number);
+  base::Result<void> compute_with(std::size_t number, Joining* behind);
+  void place_outputs(const Step& step, Operands& operands);
+  void update_units_of(std::size_t number);
+  [[nodiscard]] plan::Joined joined(std::size_t number) const {
+    return joins_ && !recording_ ? launches_.joined[number] : plan::Joined::kNo;
+  }
+  /// What the launch of an operation does as well.
+  [[nodiscard]] std::span<const std::uint32_t> joined_with(std::size_t number) const;
   base::Result<void> collective(const Step& step);
   base::Result<void> redistribution(const Step& step);
   base::Result<void> collective_piece(const Step& step, const Channel& channel);
@@ -95,7 +108,7 @@ class Interpreter {
   void copy(const Step& step);
   base::Result<void> drain(plan::Stream stream);
   base::Result<void> poll();
-  Operands operands_of(const Step& step);
+  Operands operands_of(const Step& step, bool with_reads = true);
   base::Diagnostics located(base::Diagnostics diagnostics, const Step& step) const;
   void record_span(const Step& step);
   void finish_record();
@@ -108,6 +121,10 @@ class Interpreter {
 
   std::vector<Step> steps_;
   Streams* streams_ = nullptr;  // of the transport; null: its calls have ended when they return
+  bool joins_ = false, recording_ = false;
+  plan::Launches launches_;                                        // where it joins
+  std::map<std::size_t, std::vector<std::uint32_t>> joined_with_;  // by who launches
+  Operands done_behind_;              // of the next operation, by the launch before
   std::optional<StreamOrder> order_;  // with streams
   std::optional<LateFrees> late_frees_;
   plan::InstanceMap instances_;

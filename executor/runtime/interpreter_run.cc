@@ -24,6 +24,7 @@ at::Tensor& Interpreter::tensor(const plan::BufferRef& ref, const Step& step) {
 base::Result<void> Interpreter::step(std::int64_t index, bool record) {
   const c10::InferenceMode no_autograd;
   current_step_ = index;
+  recording_ = record;
   context_.step = index;
   context_.update = index + 1;
   spans_.clear();
@@ -62,10 +63,9 @@ base::Result<void> Interpreter::step(std::int64_t index, bool record) {
 }
 
 base::Result<void> Interpreter::run(std::size_t number, bool record) {
-  const Step& step = steps_[number];
   TRY_VOID(begin(number));
   if (record) marks_.mark();
-  TRY_VOID(perform(step));
+  TRY_VOID(perform(number));
   TRY_VOID(end(number));
   if (record) marks_.mark();
   return {};
@@ -91,12 +91,23 @@ base::Result<void> Interpreter::begin(std::size_t number) {
   }
   TRY_VOID(communicator_.healthy());
   TRY_VOID(late_frees_->admit(number, *streams_));
-  return streams_->enter(op.stream, order_->before(number), computes(op));
+  const auto before = order_->before(number);
+  std::vector<std::uint32_t> after(before.begin(), before.end());
+  for (const std::uint32_t with : joined_with(number))
+    after.insert(after.end(), order_->before(with).begin(), order_->before(with).end());
+  return streams_->enter(op.stream, after, computes(op));
 }
 
-base::Result<void> Interpreter::perform(const Step& step) {
+std::span<const std::uint32_t> Interpreter::joined_with(std::size_t number) const {
+  const auto known = joined_with_.find(number);
+  if (recording_ || known == joined_with_.end()) return {};
+  return known->second;
+}
+
+base::Result<void> Interpreter::perform(std::size_t number) {
+  const Step& step = steps_[number];
   switch (step.op->kind) {
-    case OpKind::kCompute: return compute(step);
+    case OpKind::kCompute: return compute(number);
     case OpKind::kCollective: return collective(step);
     case OpKind::kExchange: return exchange(step);
     case OpKind::kCopy: copy(step); return {};
@@ -128,7 +139,7 @@ std::int64_t Interpreter::ranks_in(const plan::BufferRef& ref, const plan::Op& o
   return all ? program_.groups[program_.units[*op.unit].tensor_group].size : 0;
 }
 
-Operands Interpreter::operands_of(const Step& step) {
+Operands Interpreter::operands_of(const Step& step, bool with_reads) {
   const plan::Op& op = *step.op;
   Operands o;
   const auto live = [&](const plan::BufferRef& ref) {
@@ -139,6 +150,7 @@ Operands Interpreter::operands_of(const Step& step) {
   };
   o.reads.reserve(op.reads.size());
   for (const plan::BufferRef& ref : op.reads) {
+    if (!with_reads) break;
     const std::int64_t ranks = ranks_in(ref, op);
     o.reads.push_back(ranks == 0 ? live(ref)
                                  : piece_of(live(ref), op, ranks).flatten(1, 2).contiguous());
@@ -161,7 +173,41 @@ Operands Interpreter::operands_of(const Step& step) {
   return o;
 }
 
-base::Result<void> Interpreter::compute(const Step& step) {
+base::Result<void> Interpreter::compute(std::size_t number) {
+  const Step& step = steps_[number];
+  const bool updates = program_.segments[step.op->segment].kind == SegmentKind::kAdamW;
+  if (joined(number) == plan::Joined::kAll) {
+    if (!updates) place_outputs(step, done_behind_);
+    done_behind_.writes.clear();
+    return {};
+  }
+  const auto with = joined_with(number);
+  if (with.empty()) return compute_with(number, nullptr);
+  if (updates) {
+    update_units_of(number);
+    return {};
+  }
+  const Step& next = steps_[with.front()];
+  Joining behind{joined(with.front()), &program_.segments[next.op->segment], next.op->phase,
+                 operands_of(next, false)};
+  TRY_VOID(compute_with(number, &behind));
+  done_behind_.writes = std::move(behind.operands.writes);
+  return {};
+}
+
+void Interpreter::update_units_of(std::size_t number) {
+  std::vector<UnitUpdate> updates;
+  const auto add = [&](const Step& step) {
+    updates.push_back({&program_.segments[step.op->segment], &program_.units[*step.op->unit],
+                       step.shard_begin, operands_of(step)});
+  };
+  add(steps_[number]);
+  for (const std::uint32_t with : joined_with(number)) add(steps_[with]);
+  update_units(updates, context_);
+}
+
+base::Result<void> Interpreter::compute_with(std::size_t number, Joining* behind) {
+  const Step& step = steps_[number];
   const plan::Op& op = *step.op;
   const model::SegmentShape& shape = program_.segments[op.segment];
   context_.layer = step.layer;
@@ -169,6 +215,8 @@ base::Result<void> Interpreter::compute(const Step& step) {
   context_.first_sequence = step.first_sequence;
   context_.shard_begin = step.shard_begin;
   context_.unit = op.unit ? &program_.units[*op.unit] : nullptr;
+  context_.behind = behind;
+  context_.bias_is_done = joined(number) == plan::Joined::kBias;
   if (quantised_) context_.quantisation = &quantised_->enter(op, step.layer, step.micro_batch);
   Operands operands = operands_of(step);
   const BufferCategory category = op.writes.empty()
@@ -177,6 +225,16 @@ base::Result<void> Interpreter::compute(const Step& step) {
   const CategoryScope scope(site_.allocator, category);
   TRY_VOID(run_segment(shape, op.phase, operands, context_));
   if (quantised_) TRY_VOID(quantised_->leave(op, step.layer, step.micro_batch));
+  place_outputs(step, operands);
+  if (shape.kind == SegmentKind::kLoss && op.phase == model::Phase::kF) {
+    loss_ = operands.updates[0];
+    reports_loss_ = step.vocabulary_shard == 0;  // tensor ranks hold copies
+  }
+  return {};
+}
+
+void Interpreter::place_outputs(const Step& step, Operands& operands) {
+  const plan::Op& op = *step.op;
   for (std::size_t i = 0; i < operands.writes.size(); ++i) {
     Output& out = operands.writes[i];
     const plan::BufferRef& ref = op.writes.empty() ? op.updates[i] : op.writes[i];
@@ -197,11 +255,6 @@ base::Result<void> Interpreter::compute(const Step& step) {
                  program_.buffers[ref.buffer].name);
     slot = std::move(out.tensor);
   }
-  if (shape.kind == SegmentKind::kLoss && op.phase == model::Phase::kF) {
-    loss_ = operands.updates[0];
-    reports_loss_ = step.vocabulary_shard == 0;  // tensor ranks hold copies
-  }
-  return {};
 }
 
 base::Result<void> Interpreter::collective_piece(const Step& step, const Channel& channel) {

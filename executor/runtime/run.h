@@ -23,6 +23,7 @@ struct RunOptions {
   std::string backend = "auto";  // auto | self | mpi | nccl | stub
   std::string device = "auto";   // auto | cpu | cuda
   bool timeline = false;         // record the spans of the last step
+  bool joins = false;  // on a CPU too, what a device does in one launch (plan/program/launches.h)
 };
 
 struct StepResult {

@@ -28,6 +28,14 @@ inline device::Numbers numbers_of(const at::Tensor& t) {
 }
 inline void launched(const char* fault) { TORCH_CHECK(fault == nullptr, fault); }
 
+/// Room for sums over blocks of a launch; `partial` lives as long as the room is needed.
+device::Arrivals arrivals_of(SegmentContext& context, const at::Tensor& partial);
+at::Tensor partials(std::int64_t numbers, const at::Tensor& like);
+void normed_sum_on_device(Operands& sum, const SegmentShape& norm, Operands& of_norm);
+
+/// gradient += sum_t d; on a device in fp32 whatever d is of.
+void add_bias_gradient(at::Tensor& gradient, const at::Tensor& d);
+
 using Kernel = void(const SegmentShape&, Phase, Operands&, SegmentContext&);
 Kernel embedding, position_add, norm, linear, residual, activation;
 Kernel adapter_in, adapter_out;

@@ -127,6 +127,16 @@ const Segment* find(SegmentKind kind) {
   return at == std::end(kSegments) ? nullptr : at;
 }
 
+/// On the CPU, what a device does in the launch of an operation that made `result`.
+base::Result<void> run_behind(Joining& next, const at::Tensor& result, SegmentContext& context) {
+  if (next.what == plan::Joined::kBias) {
+    kernels::add_bias_gradient(next.operands.gradients[1], kernels::rows_of(result));
+    return {};
+  }
+  next.operands.reads = {result};
+  return run_segment(*next.shape, next.phase, next.operands, context);
+}
+
 }  // namespace
 
 bool has_segment(const SegmentShape& shape, Phase phase) {
@@ -167,7 +177,9 @@ base::Result<void> run_segment(const SegmentShape& shape, Phase phase, Operands&
     kernels::quantised_result(shape, kernel, operands, context);
   else
     kernel(shape, phase, operands, context);
-  return {};
+  Joining* const next = std::exchange(context.behind, nullptr);
+  if (next == nullptr || !operands.reads[0].is_cpu()) return {};
+  return run_behind(*next, operands.writes[0].tensor, context);
 }
 
 }  // namespace orrery::executor

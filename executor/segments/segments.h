@@ -20,6 +20,7 @@
 #include "executor/segments/rotary_frequencies.h"
 #include "executor/state/tensor.h"
 #include "model/segment.h"
+#include "plan/program/launches.h"
 #include "plan/program/program.h"
 
 namespace orrery::executor {
@@ -75,6 +76,15 @@ class RotaryTables {
   LongRopeFactors factors_;
 };
 
+/// An operation of which the launch of the one before does a part or all (plan/program/launches.h).
+/// Its operands have no reads: they are what that one writes.
+struct Joining {
+  plan::Joined what = plan::Joined::kNo;
+  const model::SegmentShape* shape = nullptr;
+  model::Phase phase = model::Phase::kF;
+  Operands operands;
+};
+
 /// What a segment may know beside its operands.
 struct SegmentContext {
   int local_rank = 0;                  // in the stage: which part a slice takes
@@ -97,7 +107,20 @@ struct SegmentContext {
   std::int64_t shard_begin = 0;  // first element of the owned shard in the unit's flat storage
   RotaryTables* rotary = nullptr;
   Quantisation* quantisation = nullptr;  // of shapes with a format
+  Joining* behind = nullptr;             // what this operation's launch does as well
+  bool bias_is_done = false;             // its bias gradient, by the launch before
+  at::Tensor arrived;                    // of device::Arrivals, made when it is asked for
 };
+
+/// An update of a unit: AdamW's operands, and what it knows of the context.
+struct UnitUpdate {
+  const model::SegmentShape* shape = nullptr;
+  const plan::ParameterUnit* unit = nullptr;
+  std::int64_t shard_begin = 0;
+  Operands operands;
+};
+/// Several in one launch of a device: at most device::kMostUnits.
+void update_units(std::vector<UnitUpdate>& updates, const SegmentContext& context);
 
 /// Runs one phase. Errors: kUnsupported (a segment without an implementation), those of the token
 /// data. A violated shape is our bug; LibTorch's own exceptions pass through.

@@ -31,15 +31,14 @@
 #include "base/numbers.h"
 #include "executor/segments/attention_core.h"
 #include "executor/segments/rotary_frequencies.h"
+#include "model/launches.h"
 
 namespace orrery::executor {
 
 const RotaryTables::Table& RotaryTables::get(const model::SegmentShape& s,
                                              const at::Device& device) {
   const std::int64_t tokens = s.tokens * s.token_parts;
-  const std::int64_t dims = s.rope_dim > 0    ? s.rope_dim
-                            : s.rope.dims > 0 ? s.rope.dims
-                                              : s.head_dim;
+  const std::int64_t dims = model::rotated_dims(s);
   const Key key{tokens, dims, s.rope_theta, s.token_chunks, s.rope};
   const auto known = std::ranges::find(tables_, key, &std::pair<Key, Table>::first);
   if (known != tables_.end()) return known->second;
@@ -71,17 +70,20 @@ at::Tensor heads_of(const SegmentShape& s, const at::Tensor& packed, std::int64_
       .view({s.sequences, s.tokens, count, s.head_dim});
 }
 
+namespace {
+device::Heads heads_by_stride(const at::Tensor& t) {
+  ORRERY_CHECK(t.stride(3) == 1);
+  return {numbers_of(t), t.stride(0), t.stride(1), t.stride(2)};
+}
+}  // namespace
+
 // to = from turned by the angle of its position (sign 1) or back (sign -1); [b, s, heads, d], not
 // in place. What of a head the table does not cover is copied.
 void rotate(const SegmentShape&, at::Tensor to, const at::Tensor& from,
             const RotaryTables::Table& table, double sign) {
   const std::int64_t half = table.cos.size(-1), rest = from.size(-1) - 2 * half;
   if (!to.is_cpu() && rest == 0) {
-    const auto heads = [](const at::Tensor& t) {
-      ORRERY_CHECK(t.stride(3) == 1);
-      return device::Heads{numbers_of(t), t.stride(0), t.stride(1), t.stride(2)};
-    };
-    return launched(device::rotate(queue_of(to), heads(to), heads(from),
+    return launched(device::rotate(queue_of(to), heads_by_stride(to), heads_by_stride(from),
                                    table.cos.const_data_ptr<float>(),
                                    table.sin.const_data_ptr<float>(), to.size(0), to.size(1),
                                    to.size(2), 2 * half, static_cast<float>(sign)));
@@ -119,12 +121,11 @@ AttentionInputs prepare(const SegmentShape& s, const at::Tensor& qkv, SegmentCon
   const at::Tensor v = heads_of(s, qkv, s.heads + s.kv_heads, s.kv_heads);
   if (s.rotary) {
     const RotaryTables::Table& table = context.rotary->get(s, qkv.device());
-    at::Tensor q_turned = at::empty(q.sizes(), q.options()),
-               k_turned = at::empty(k.sizes(), k.options());
-    rotate(s, q_turned, q, table, 1);
-    rotate(s, k_turned, k, table, 1);
-    q = q_turned;
-    k = k_turned;
+    const std::int64_t both = s.heads + s.kv_heads;
+    const at::Tensor turned = at::empty({s.sequences, s.tokens, both * s.head_dim}, qkv.options());
+    rotate(s, heads_of(s, turned, 0, both), heads_of(s, qkv, 0, both), table, 1);
+    q = heads_of(s, turned, 0, s.heads);
+    k = heads_of(s, turned, s.heads, s.kv_heads);
   }
   return core_inputs(s, q, k, v);
 }
@@ -272,6 +273,41 @@ AttentionGradients masked_backward(const SegmentShape& s, const AttentionInputs&
 
 namespace {
 
+/// dqkv of gradients by head, q's and k's turned back; with the bias gradient of what made qkv.
+void pack_on_device(const SegmentShape& s, const AttentionGradients& from, at::Tensor& dqkv,
+                    SegmentContext& context) {
+  const auto of_keys = [&](const at::Tensor& by_head) {
+    const at::Tensor by_token = by_head.transpose(1, 2);
+    if (by_token.size(2) == s.kv_heads) return by_token;
+    at::Tensor sums = at::empty({s.sequences, s.tokens, s.kv_heads, s.head_dim}, dqkv.options());
+    sum_groups(s, sums, by_token);
+    return sums;
+  };
+  const at::Tensor q = from.q.transpose(1, 2), k = of_keys(from.k), v = of_keys(from.v);
+  device::HeadsToPack heads{.q = heads_by_stride(q),
+                            .k = heads_by_stride(k),
+                            .v = heads_by_stride(v),
+                            .batch = s.sequences,
+                            .tokens = s.tokens,
+                            .heads = s.heads,
+                            .kv_heads = s.kv_heads,
+                            .head_dim = s.head_dim};
+  if (s.rotary) {
+    const RotaryTables::Table& table = context.rotary->get(s, dqkv.device());
+    heads.cos = table.cos.const_data_ptr<float>();
+    heads.sin = table.sin.const_data_ptr<float>();
+  }
+  at::Tensor partial;
+  float* sums = nullptr;
+  device::Arrivals arrivals;
+  if (context.behind != nullptr) {
+    sums = context.behind->operands.gradients[1].mutable_data_ptr<float>();
+    partial = partials(device::pack_partials(heads, dqkv.scalar_type() == at::kBFloat16), dqkv);
+    arrivals = arrivals_of(context, partial);
+  }
+  launched(device::pack_heads(queue_of(dqkv), heads, numbers_of(dqkv), sums, arrivals));
+}
+
 AttentionOutputs whole_forward(const SegmentShape& s, Operands& o, SegmentContext& context) {
   const AttentionInputs in = prepare(s, o.reads[0], context);
   if (s.weights > 0) return windows_forward(s, in, o.weights[0]);
@@ -300,13 +336,8 @@ void attention(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& 
   if (phase == Phase::kF) return write_outputs(whole_forward(s, o, context), o);
   const auto [dq, dk, dv] = whole_backward(s, phase, o, context);
   at::Tensor& dqkv = o.writes[0].make();
-  if (!s.rotary && on_device_in_bf16(s, dqkv)) {
-    const auto packed = [&](const at::Tensor& t) {
-      return t.transpose(1, 2).reshape({s.sequences, s.tokens, -1});
-    };
-    at::cat_out(dqkv, {packed(dq), packed(dk), packed(dv)}, -1);
-    return;
-  }
+  if (!dqkv.is_cpu() && model::packs_heads(s))
+    return pack_on_device(s, {dq, dk, dv}, dqkv, context);
   at::Tensor to_q = heads_of(s, dqkv, 0, s.heads), to_k = heads_of(s, dqkv, s.heads, s.kv_heads);
   sum_groups(s, heads_of(s, dqkv, s.heads + s.kv_heads, s.kv_heads), dv.transpose(1, 2));
   if (!s.rotary) {

@@ -84,20 +84,25 @@ void update_cpu(const Update& u, const Range& range) {
   });
 }
 
-/// In one launch; `rounded`: the bf16 parameters of masters. A gap between parameters is padding,
-/// whose gradient is zero: it takes part and stays as it is.
-void update_device(const Update& u, const std::vector<Range>& ranges, const at::Tensor& rounded) {
-  device::DecayRanges of_device;
+/// A unit for a device; `rounded`: the bf16 parameters of masters. A gap between parameters is
+/// padding, whose gradient is zero: it takes part and stays as it is.
+device::AdamWUnit unit_of_device(const Update& u, const std::vector<Range>& ranges,
+                                 const at::Tensor& rounded) {
+  device::AdamWUnit unit{.p = u.p.mutable_data_ptr<float>(),
+                         .g = u.g.const_data_ptr<float>(),
+                         .m = u.m.mutable_data_ptr<float>(),
+                         .v = u.v.mutable_data_ptr<float>(),
+                         .rounded = rounded.defined() ? rounded.mutable_data_ptr() : nullptr,
+                         .elements = u.p.numel(),
+                         .ranges = {}};
+  device::DecayRanges& of_device = unit.ranges;
   for (const Range& range : ranges) {
     ORRERY_CHECK(of_device.count < device::DecayRanges::kMost, "a unit of {} ranges",
                  ranges.size());
     of_device.end[of_device.count] = range.end;
     of_device.decays[of_device.count++] = range.decays;
   }
-  launched(device::adamw(queue_of(u.p), u.p.mutable_data_ptr<float>(), u.g.const_data_ptr<float>(),
-                         u.m.mutable_data_ptr<float>(), u.v.mutable_data_ptr<float>(),
-                         rounded.defined() ? rounded.mutable_data_ptr() : nullptr, u.p.numel(),
-                         of_device, u.step));
+  return unit;
 }
 
 }  // namespace
@@ -118,15 +123,38 @@ void accumulate(const SegmentShape&, Phase, Operands& o, SegmentContext&) {
 }
 
 void adamw(const SegmentShape& s, Phase, Operands& o, SegmentContext& context) {
-  const at::Tensor g = owned(o.reads[0], context.shard_begin, s.elements);
-  const at::Tensor parameter = owned(o.updates[0], context.shard_begin, s.elements);
-  const bool has_master = o.updates.size() > 3;
-  const Update update{has_master ? o.updates[3] : parameter, g, o.updates[1], o.updates[2],
-                      step_of(context.optimizer, context.update)};
-  const std::vector<Range> ranges = ranges_of(*context.unit, context.shard_begin, s.elements);
-  if (!g.is_cpu()) return update_device(update, ranges, has_master ? parameter : at::Tensor());
-  for (const Range& range : ranges) update_cpu(update, range);
-  if (has_master) parameter.copy_(update.p);
+  std::vector<UnitUpdate> alone{{&s, context.unit, context.shard_begin, o}};
+  update_units(alone, context);
 }
 
 }  // namespace orrery::executor::kernels
+
+namespace orrery::executor {
+
+void update_units(std::vector<UnitUpdate>& updates, const SegmentContext& context) {
+  using namespace kernels;
+  const device::AdamWStep step = step_of(context.optimizer, context.update);
+  std::vector<device::AdamWUnit> units;
+  for (UnitUpdate& update : updates) {
+    Operands& o = update.operands;
+    const std::int64_t elements = update.shape->elements;
+    const at::Tensor parameter = owned(o.updates[0], update.shard_begin, elements);
+    const bool has_master = o.updates.size() > 3;
+    const Update of_unit{has_master ? o.updates[3] : parameter,
+                         owned(o.reads[0], update.shard_begin, elements), o.updates[1],
+                         o.updates[2], step};
+    const std::vector<Range> ranges = ranges_of(*update.unit, update.shard_begin, elements);
+    if (!of_unit.g.is_cpu()) {
+      units.push_back(unit_of_device(of_unit, ranges, has_master ? parameter : at::Tensor()));
+      continue;
+    }
+    for (const Range& range : ranges) update_cpu(of_unit, range);
+    if (has_master) at::Tensor(parameter).copy_(of_unit.p);
+  }
+  if (units.empty()) return;
+  ORRERY_CHECK(units.size() <= device::kMostUnits, "{} units in a launch", units.size());
+  launched(device::adamw(queue_of(updates[0].operands.reads[0]), units.data(), as_int(units.size()),
+                         step));
+}
+
+}  // namespace orrery::executor

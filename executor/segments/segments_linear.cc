@@ -14,9 +14,7 @@
 #include "model/rounded_product.h"
 
 namespace orrery::executor::kernels {
-namespace {
 
-/// gradient += sum_t d; on a device in fp32 whatever d is of.
 void add_bias_gradient(at::Tensor& gradient, const at::Tensor& d) {
   if (d.is_cpu()) {
     gradient.add_(at::sum(d, {0}));
@@ -26,6 +24,8 @@ void add_bias_gradient(at::Tensor& gradient, const at::Tensor& d) {
   launched(device::add_column_sums(queue_of(d), numbers_of(d), d.size(0), d.size(1),
                                    gradient.mutable_data_ptr<float>()));
 }
+
+namespace {
 
 /// gradient += factor round(d^T x), in parts that bound what is rounded.
 void add_rounded_product(at::Tensor& gradient, const at::Tensor& d, const at::Tensor& x,
@@ -53,7 +53,7 @@ void add_product_gradient(const SegmentShape& s, at::Tensor gradient, const at::
     add_rounded_product(gradient, d, x, factor);
 }
 
-void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
+void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
   const auto weight = [&] { return o.weights[0].view({s.out, s.in}); };  // G has none
   const auto columns = [&s](const at::Tensor& x) {
     return s.slices == 1 ? x : x.narrow(1, s.slice * s.in, s.in);
@@ -75,7 +75,8 @@ void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
   const at::Tensor dy = rows_of(o.reads[0]);
   if (has_weight_gradient(phase)) {
     add_product_gradient(s, gradient_of(s, o), dy, columns(rows_of(o.reads[1])), s.scale);
-    if (s.bias) add_bias_gradient(o.gradients[1], s.scale == 1 ? dy : dy.mul(s.scale));
+    if (s.bias && !context.bias_is_done)
+      add_bias_gradient(o.gradients[1], s.scale == 1 ? dy : dy.mul(s.scale));
   }
   if (has_input_gradient(phase)) {
     at::Tensor dx = columns(made());
@@ -119,8 +120,10 @@ void adapter_out(const SegmentShape& s, Phase phase, Operands& o, SegmentContext
   dt.mul_(s.scale);
 }
 
-void residual(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
+void residual(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
   if (phase == Phase::kF) {
+    if (context.behind != nullptr && !o.reads[0].is_cpu())
+      return normed_sum_on_device(o, *context.behind->shape, context.behind->operands);
     at::Tensor& y = o.writes[0].make();
     if (s.bias && !y.is_cpu())
       return launched(device::add_with_bias(queue_of(y), numbers_of(o.reads[0]),

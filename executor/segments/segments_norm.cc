@@ -11,6 +11,7 @@
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 #include "base/check.h"
 #include "base/numbers.h"
@@ -113,7 +114,7 @@ device::NormRows device_rows(const SegmentShape& s, const Operands& o, const at:
           .features = s.in};
 }
 
-void norm_on_device(const SegmentShape& s, Phase phase, Operands& o) {
+void norm_on_device(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
   const device::Queue queue = queue_of(o.reads[0]);
   const at::Tensor gain = s.gain ? o.weights[0] : at::ones({s.in}, o.reads[0].options());
   if (phase == Phase::kF) {
@@ -129,21 +130,47 @@ void norm_on_device(const SegmentShape& s, Phase phase, Operands& o) {
   const device::Numbers residual = s.residual ? numbers_of(o.reads[rstd + 1]) : device::Numbers{};
   ORRERY_CHECK(has_input_gradient(phase), "a norm has no gradients apart");
   at::Tensor& dx = o.writes[0].make();
-  at::Tensor partial;  // a few MB
   device::NormGradients gradients;
   if (has_weight_gradient(phase) && s.gain) {
-    partial = at::empty({device::norm_partials(rows, has_bias(s))}, dx.options().dtype(at::kFloat));
-    gradients = {o.gradients[0].mutable_data_ptr<float>(),
-                 has_bias(s) ? o.gradients.back().mutable_data_ptr<float>() : nullptr,
-                 partial.mutable_data_ptr<float>()};
+    gradients.gain = o.gradients[0].mutable_data_ptr<float>();
+    if (has_bias(s)) gradients.bias = o.gradients.back().mutable_data_ptr<float>();
+    if (context.behind != nullptr)
+      gradients.behind = context.behind->operands.gradients[0].mutable_data_ptr<float>();
   }
-  launched(device::norm_backward(queue, rows, dy, residual, numbers_of(dx), gradients));
+  const at::Tensor partial = partials(device::norm_partials(rows, gradients), dx);  // a few MB
+  launched(device::norm_backward(queue, rows, dy, residual, numbers_of(dx), gradients,
+                                 arrivals_of(context, partial)));
 }
 
 }  // namespace
 
-void norm(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
-  if (!o.reads[0].is_cpu()) return norm_on_device(s, phase, o);
+/// The residual's sum and its norm, whose operands have no reads.
+void normed_sum_on_device(Operands& sum, const SegmentShape& s, Operands& o) {
+  const at::Tensor& to = sum.writes[0].make();
+  const at::Tensor &x = sum.reads[0], &p = sum.reads[1];
+  for (Output& out : o.writes) out.make();
+  const device::Addends addends{
+      numbers_of(x), numbers_of(p),
+      sum.weights.empty() ? device::Numbers{} : numbers_of(sum.weights[0])};
+  launched(device::norm_of_sum(
+      queue_of(to),
+      device_rows(s, o, o.weights[0], to, o.writes[1].tensor, o.writes[is_layer(s) ? 2 : 1].tensor),
+      addends, numbers_of(o.writes[0].tensor), s.epsilon));
+}
+
+device::Arrivals arrivals_of(SegmentContext& context, const at::Tensor& partial) {
+  if (!context.arrived.defined())
+    context.arrived = at::zeros({device::Arrivals::kMost}, partial.options().dtype(at::kInt));
+  return {partial.mutable_data_ptr<float>(),
+          reinterpret_cast<unsigned*>(context.arrived.mutable_data_ptr<int>())};
+}
+
+at::Tensor partials(std::int64_t numbers, const at::Tensor& like) {
+  return at::empty({numbers}, like.options().dtype(at::kFloat));
+}
+
+void norm(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
+  if (!o.reads[0].is_cpu()) return norm_on_device(s, phase, o, context);
   const bool layer = is_layer(s);
   if (phase == Phase::kF) return layer ? layer_norm_forward(s, o) : rms_norm_forward(s, o);
   return layer ? layer_norm_backward(s, phase, o) : rms_norm_backward(s, phase, o);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 // Names of CUDA.
@@ -17,6 +18,7 @@
 #define __device__
 #define __shared__ static
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 struct dim3 {
   unsigned x, y, z;
@@ -43,6 +45,10 @@ inline __nv_bfloat16 __float2bfloat16_rn(float x) {
 struct float2 {
   float x, y;
 };
+// Blocks run in turn, one thread of each counts.
+inline void __threadfence() {}
+inline unsigned atomicAdd(unsigned* to, unsigned x) { return std::exchange(*to, *to + x); }
+inline float __ldcg(const float* from) { return *from; }
 inline float __fdividef(float x, float y) { return x / y; }
 inline float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
 inline float rsqrtf(float x) { return 1.0F / std::sqrt(x); }

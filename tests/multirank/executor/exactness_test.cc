@@ -118,6 +118,7 @@ RANK_BODY(Rank, Trains) {
     RunOptions options = training();
     options.backend = "mpi";
     options.timeline = true;
+    options.joins = true;  // in all steps but the last, which is recorded
     base::Json out;
     for (const char* family : kFamilies) {
       const PlanCase& c = plan_case(name);

@@ -27,7 +27,8 @@ int written_out(const SegmentShape& s, Phase phase) {
   if (s.reach > 0) block += kReach;
   if (s.alibi > 0) block += kSlopes;
   if (s.score_cap != 0) block += kCap + (phase == kF ? 0 : kCapBackward);
-  return blocks * block + (s.rotary ? 1 : 0) + (phase == kF ? 2 : 6);
+  const int turned = s.kind == kLatentAttention ? 2 : s.rotary ? 1 : 0;
+  return blocks * block + turned + (phase == kF ? 2 : 6);
 }
 
 int attention(const SegmentShape& s, Phase phase) {
@@ -60,14 +61,15 @@ std::int64_t rotated_dims(const SegmentShape& s) {
 
 bool packs_heads(const SegmentShape& s) {
   const std::int64_t turned = s.rotary ? rotated_dims(s) : s.head_dim;
-  return !s.explicit_core() && s.weights == 0 && turned == s.head_dim && s.head_dim % 2 == 0;
+  return s.kind == kAttention && !s.explicit_core() && s.weights == 0 && turned == s.head_dim &&
+         s.head_dim % 2 == 0;
 }
 
 bool sums_columns(const SegmentShape& s, Phase phase) {
   if (phase != kB) return false;
   if (s.kind == kActivation)
     return s.activation == Activation::kSilu || s.activation == Activation::kGeluTanh;
-  return s.kind == kAttention && packs_heads(s);
+  return packs_heads(s);
 }
 
 int launches(const SegmentShape& s, Phase phase) {

@@ -102,16 +102,29 @@ __device__ bool is_last(unsigned* arrived, unsigned of) {
   return last;
 }
 
+/// Blocks of rows that sum columns: `most`, unless that leaves few rows to each, since every block
+/// costs room for its sums.
+unsigned blocks_that_sum(std::int64_t rows, std::int64_t most) {
+#ifdef __CUDACC__
+  constexpr std::int64_t kLeastRows = 16;
+#else
+  constexpr std::int64_t kLeastRows = 1;         // so that there are several
+#endif
+  const std::int64_t blocks = (rows + kLeastRows - 1) / kLeastRows;
+  return static_cast<unsigned>(blocks < most ? blocks : most);
+}
+
 /// Adds up M sums of each thread over the blocks of one blockIdx.x, in an order of the shape alone:
 /// the last block of a group sums those of its group, the last of the groups theirs, which `add`
-/// gets of each thread: void(number 0 .. M - 1, sum). Room and arrivals: sums_of().
+/// gets of each thread: void(number 0 .. M - 1, sum). Room: M Threads numbers a block, and
+/// Arrivals::kMost counts, of a blockIdx.x as many as groups and one.
 #ifdef __CUDACC__
 constexpr int kBlocksOfGroup = 24;
 #else
-constexpr int kBlocksOfGroup = 2;  // so that there are several
+constexpr int kBlocksOfGroup = 2;                // so that there are several
 #endif
 template <int Threads, int M, class Add>
-__device__ void over_blocks(const float (&own)[M], const Arrivals& to, Add add) {
+__device__ void over_blocks(float (&sum)[M], const Arrivals& to, Add add) {
   const unsigned blocks = gridDim.y, groups = (blocks + kBlocksOfGroup - 1) / kBlocksOfGroup,
                  group = blockIdx.y / kBlocksOfGroup, first = group * kBlocksOfGroup,
                  end = first + kBlocksOfGroup < blocks ? first + kBlocksOfGroup : blocks;
@@ -119,18 +132,26 @@ __device__ void over_blocks(const float (&own)[M], const Arrivals& to, Add add) 
     const std::int64_t number = static_cast<std::int64_t>(block) * gridDim.x + blockIdx.x;
     return to.partial + number * (M * Threads) + threadIdx.x;
   };
-  const auto sum = [&](unsigned from, unsigned until, unsigned step, int m) {
-    float all = 0;
+  const auto put = [&](unsigned block) {
+    for (int m = 0; m < M; ++m) row(block)[m * Threads] = sum[m];
+  };
+  const auto collect = [&](unsigned from, unsigned until, unsigned step) {
+    for (int m = 0; m < M; ++m) sum[m] = 0;
     for (unsigned block = from; block < until; block += step)
-      all += __ldcg(row(block) + m * Threads);
-    return all;
+      for (int m = 0; m < M; ++m) sum[m] += __ldcg(row(block) + m * Threads);
   };
   unsigned* arrived = to.arrived + blockIdx.x * (groups + 1);
-  for (int m = 0; m < M; ++m) row(blockIdx.y)[m * Threads] = own[m];
+  put(blockIdx.y);
   if (!is_last(arrived + group, end - first)) return;
-  for (int m = 0; m < M; ++m) row(first)[m * Threads] = sum(first, end, 1, m);
+  collect(first, end, 1);
+  put(first);
   if (!is_last(arrived + groups, groups)) return;
-  for (int m = 0; m < M; ++m) add(m, sum(0, blocks, kBlocksOfGroup, m));
+  collect(0, blocks, kBlocksOfGroup);
+  for (int m = 0; m < M; ++m) add(m, sum[m]);
+}
+/// Whether there are counts enough.
+bool may_meet(const dim3& grid) {
+  return grid.x * ((grid.y + kBlocksOfGroup - 1) / kBlocksOfGroup + 1) <= Arrivals::kMost;
 }
 
 /// Calls `launch` with the numbers' own type.

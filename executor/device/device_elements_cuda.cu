@@ -8,7 +8,7 @@ struct Units {
   AdamWUnit unit[kMostUnits];
   int blocks_until[kMostUnits];  // of a unit and those before it
 };
-constexpr std::int64_t kElementsOfBlock = 1 << 15;
+constexpr std::int64_t kElementsOfBlock = 1 << 13;
 
 template <int N>
 __global__ void adamw_of_units(const __grid_constant__ Units units, AdamWStep c) {
@@ -184,7 +184,7 @@ template <int N>
 dim3 grid_of_sums(const Activated& x) {
   const std::int64_t wide = (x.columns / N + kThreads - 1) / kThreads,
                      high = (kBlocksThatSum * kProcessors + wide - 1) / wide;
-  return {grid_of(wide), grid_of(high < x.rows ? high : x.rows)};
+  return {grid_of(wide), blocks_that_sum(x.rows, high)};
 }
 
 }  // namespace
@@ -211,6 +211,7 @@ const char* activation_backward(Queue queue, const Activated& x, const Numbers& 
 const char* activation_backward_with_sums(Queue queue, const Activated& x, const Numbers& dg,
                                           const Numbers& d_gate, const Numbers& d_up, float* sums,
                                           const Arrivals& arrivals) {
+  if (!may_meet(grid_of_sums<1>(x))) return "too many columns to sum";
   return by_width(x.gate, x.columns | x.stride,
                   {x.gate.data, x.up.data, dg.data, d_gate.data, d_up.data},
                   [&]<class T, class W>(T* gate, W) {

@@ -83,9 +83,8 @@ template <int N>
 dim3 grid_of_pairs(const HeadsToPack& from) {
   const std::int64_t pairs = (from.heads + 2 * from.kv_heads) * (from.head_dim / 2 / N),
                      wide = (pairs + kThreadsOfPairs - 1) / kThreadsOfPairs,
-                     high = (kBlocksThatPack * kProcessors + wide - 1) / wide,
-                     rows = from.batch * from.tokens;
-  return {grid_of(wide), grid_of(high < rows ? high : rows)};
+                     high = (kBlocksThatPack * kProcessors + wide - 1) / wide;
+  return {grid_of(wide), blocks_that_sum(from.batch * from.tokens, high)};
 }
 
 }  // namespace
@@ -106,6 +105,7 @@ const char* rotate(Queue queue, const Heads& to, const Heads& from, const float*
 
 const char* pack_heads(Queue queue, const HeadsToPack& from, const Numbers& to, float* sums,
                        const Arrivals& arrivals) {
+  if (sums != nullptr && !may_meet(grid_of_pairs<1>(from))) return "too many heads to sum";
   std::int64_t alike = from.head_dim / 2;
   for (const Heads* heads : {&from.q, &from.k, &from.v})
     alike |= heads->batch_stride | heads->token_stride | heads->head_stride;

@@ -56,7 +56,7 @@ struct Arrivals {
   unsigned* arrived = nullptr;
 };
 /// Where sums over rows go: gain += sum_t dy (x - mean) rstd, bias += sum_t dy and behind +=
-/// sum_t dx; null: nowhere. Only with a gain there is another.
+/// sum_t dx; null: nowhere. Without a gain the others are null.
 struct NormGradients {
   float *gain = nullptr, *bias = nullptr, *behind = nullptr;
 };

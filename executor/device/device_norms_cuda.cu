@@ -203,8 +203,7 @@ int threads_of(std::int64_t packs) {
 /// As many blocks as an H100 holds at once, whatever the device has: the order of sums is that of
 /// the shape alone.
 int blocks_of(std::int64_t rows, int threads) {
-  const int most = kProcessors * kThreadsOfProcessor / threads;
-  return rows < most ? static_cast<int>(rows) : most;
+  return static_cast<int>(blocks_that_sum(rows, kProcessors * kThreadsOfProcessor / threads));
 }
 
 /// Calls `launch` with threads and packs of each as constants.

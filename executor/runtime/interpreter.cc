@@ -103,6 +103,8 @@ Interpreter::Interpreter(const plan::Program& program, Communicator& communicato
       local_rank_(communicator.rank() - class_.first_rank),
       streams_(communicator.streams()),
       joins_(site.device.is_cuda() || options.joins),
+      has_arena_((site.device.is_cuda() || options.arena) &&
+                 model::format_of(program.precision) == model::Format::kNone),
       instances_(program, class_),
       tensors_(instances_.size()),
       pending_(plan::kStreams),
@@ -126,6 +128,7 @@ base::Result<void> Interpreter::compile() {
   TRY_VOID(check_segments(program_));
   plan::for_each_op(program_, class_, [&](const plan::OpInstance& o) {
     Step step{.op = o.op,
+              .number = steps_.size(),
               .layer = o.layer,
               .micro_batch = o.micro_batch,
               .template_id = o.source.raw(),
@@ -133,17 +136,55 @@ base::Result<void> Interpreter::compile() {
     if (o.op->kind == plan::OpKind::kCompute) place(step);
     steps_.push_back(step);
   });
-  if (joins_) {
-    launches_ =
-        plan::launches(program_, plan::expand(program_, class_, plan::StreamRefs(program_)));
+  if (joins_ || has_arena_) {
+    const plan::Expansion expansion = plan::expand(program_, class_, plan::StreamRefs(program_));
+    if (joins_) launches_ = plan::launches(program_, expansion);
     for (std::uint32_t i = 0; i < launches_.with.size(); ++i)
       if (launches_.with[i] != i) joined_with_[launches_.with[i]].push_back(i);
+    if (has_arena_) make_arena(expansion);
   }
   if (streams_ != nullptr) {
     order_.emplace(program_, class_);
-    late_frees_.emplace(program_, class_, *order_);
+    if (!has_arena_) late_frees_.emplace(program_, class_, *order_);
   }
   return {};
+}
+
+void Interpreter::make_arena(const plan::Expansion& expansion) {
+  const auto holds = [&](const plan::Op& op) {
+    return op.kind != plan::OpKind::kCompute ||
+           fills_outputs(program_.segments[op.segment], op.phase, site_.device);
+  };
+  arena_ =
+      plan::arena(program_, class_, expansion, joins_ ? &launches_ : nullptr,
+                  streams_ != nullptr ? plan::Order::kByStream : plan::Order::kOneByOne, holds);
+  const CategoryScope scope(site_.allocator, BufferCategory::kActivation);
+  block_ = at::empty({arena_.bytes}, at::TensorOptions().dtype(at::kByte).device(site_.device));
+  places_.resize(arena_.offsets.size());
+  awaited_.assign(steps_.size(), false);
+  auto* const bytes = block_.mutable_data_ptr<std::uint8_t>();
+  for (const Step& step : steps_) {
+    for (const std::uint32_t before : arena_.waits[step.number]) awaited_[before] = true;
+    const auto offsets = arena_.offsets_of(step.number);
+    for (std::size_t w = 0; w < offsets.size(); ++w) {
+      if (offsets[w] == plan::Arena::kElsewhere) continue;
+      const plan::BufferDecl& decl = program_.buffers[step.op->writes[w].buffer];
+      places_[arena_.write_begin[step.number] + w] =
+          at::from_blob(bytes + offsets[w], stored_shape(decl.shape, decl.dtype),
+                        at::TensorOptions().dtype(scalar_type(decl.dtype)).device(site_.device));
+    }
+  }
+}
+
+at::Tensor Interpreter::place_of(const Step& step, std::size_t write) const {
+  return places_.empty() ? at::Tensor() : places_[arena_.write_begin[step.number] + write];
+}
+
+at::Tensor Interpreter::fresh(const Step& step, std::size_t write) const {
+  at::Tensor place = place_of(step, write);
+  if (place.defined()) return place;
+  const plan::BufferDecl& decl = program_.buffers[step.op->writes[write].buffer];
+  return empty(decl.shape, decl.dtype, site_.device);
 }
 
 // Which sequences a load reads, and which vocabulary rows a segment holds, is this rank's part of

@@ -10,11 +10,13 @@
 /// one before it on the same stream.
 ///
 /// On a device one launch does several operations (plan/program/launches.h), but in a recorded
-/// step, where each has its own time: the later ones find done at their turn what is theirs.
+/// step, where each has its own time, and sums of biases another order: the later ones find done at
+/// their turn what is theirs.
 ///
 /// Over a transport that issues and goes on (transport/streams.h) nothing blocks here: every
 /// operation is issued on the device stream of its Program stream, behind the marks of what it
-/// depends on, and the host waits at the end of the step, and for memory (late_frees.h).
+/// depends on, and the host waits at the end of the step, and for memory (late_frees.h) where there
+/// is no arena, in which operations wait for each other instead (plan/program/arena.h).
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -31,6 +33,7 @@
 #include "executor/segments/segments.h"
 #include "executor/state/data.h"
 #include "executor/transport/redistribution.h"
+#include "plan/program/arena.h"
 #include "plan/program/expand.h"
 #include "plan/program/launches.h"
 #include "plan/program/trace.h"
@@ -68,6 +71,7 @@ class Interpreter {
   /// One operation of the unrolled step, with what depends on the rank worked out.
   struct Step {
     const plan::Op* op = nullptr;
+    std::size_t number = 0;
     std::int32_t layer = 0, micro_batch = 0;
     std::uint32_t template_id = 0, index = 0;
     std::int64_t vocabulary_shard = 0, first_sequence = 0, shard_begin = 0;
@@ -91,6 +95,10 @@ class Interpreter {
   base::Result<void> compute(std::size_t number);
   base::Result<void> compute_with(std::size_t number, Joining* behind);
   void place_outputs(const Step& step, Operands& operands);
+  void make_arena(const plan::Expansion& expansion);
+  /// What an operation writes: its place in the arena, if it has one, and else a new tensor.
+  [[nodiscard]] at::Tensor place_of(const Step& step, std::size_t write) const;
+  [[nodiscard]] at::Tensor fresh(const Step& step, std::size_t write) const;
   void update_units_of(std::size_t number);
   [[nodiscard]] plan::Joined joined(std::size_t number) const {
     return joins_ && !recording_ ? launches_.joined[number] : plan::Joined::kNo;
@@ -121,10 +129,14 @@ class Interpreter {
 
   std::vector<Step> steps_;
   Streams* streams_ = nullptr;  // of the transport; null: its calls have ended when they return
-  bool joins_ = false, recording_ = false;
+  bool joins_ = false, has_arena_ = false, recording_ = false;
   plan::Launches launches_;                                        // where it joins
   std::map<std::size_t, std::vector<std::uint32_t>> joined_with_;  // by who launches
   Operands done_behind_;              // of the next operation, by the launch before
+  plan::Arena arena_;                 // without offsets: none
+  at::Tensor block_;                  // its bytes
+  std::vector<at::Tensor> places_;    // [offset of it] views; undefined: elsewhere
+  std::vector<bool> awaited_;         // [operation] by who writes in the arena
   std::optional<StreamOrder> order_;  // with streams
   std::optional<LateFrees> late_frees_;
   plan::InstanceMap instances_;

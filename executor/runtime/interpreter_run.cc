@@ -51,7 +51,7 @@ base::Result<void> Interpreter::step(std::int64_t index, bool record) {
   }
   if (streams_ != nullptr) {
     TRY_VOID(streams_->finish());
-    late_frees_->clear();
+    if (late_frees_) late_frees_->clear();
   }
   for (int s = 0; s < plan::kStreams; ++s) TRY_VOID(drain(static_cast<Stream>(s)));
   copied_.clear();
@@ -90,11 +90,13 @@ base::Result<void> Interpreter::begin(std::size_t number) {
     return poll();
   }
   TRY_VOID(communicator_.healthy());
-  TRY_VOID(late_frees_->admit(number, *streams_));
+  if (late_frees_) TRY_VOID(late_frees_->admit(number, *streams_));
   const auto before = order_->before(number);
   std::vector<std::uint32_t> after(before.begin(), before.end());
   for (const std::uint32_t with : joined_with(number))
     after.insert(after.end(), order_->before(with).begin(), order_->before(with).end());
+  if (has_arena_)
+    after.insert(after.end(), arena_.waits[number].begin(), arena_.waits[number].end());
   return streams_->enter(op.stream, after, computes(op));
 }
 
@@ -118,10 +120,12 @@ base::Result<void> Interpreter::perform(std::size_t number) {
 base::Result<void> Interpreter::end(std::size_t number) {
   const Step& step = steps_[number];
   if (streams_ != nullptr) {
-    if (order_->awaited(number)) TRY_VOID(streams_->mark(step.op->stream, as_u32(number)));
-    order_->each_free(number, [&](const StreamOrder::Free& free) {
-      late_frees_->hold(number, free, tensor(free.buffer, step));
-    });
+    if (order_->awaited(number) || (has_arena_ && awaited_[number]))
+      TRY_VOID(streams_->mark(step.op->stream, as_u32(number)));
+    if (late_frees_)
+      order_->each_free(number, [&](const StreamOrder::Free& free) {
+        late_frees_->hold(number, free, tensor(free.buffer, step));
+      });
   }
   for (const plan::BufferRef& ref : step.op->frees) tensor(ref, step).reset();
   return {};
@@ -161,7 +165,10 @@ Operands Interpreter::operands_of(const Step& step, bool with_reads) {
   for (const plan::BufferRef& ref : later ? op.updates : op.writes) {
     const plan::BufferDecl& decl = program_.buffers[ref.buffer];
     o.writes.push_back({.shape = decl.shape, .dtype = decl.dtype, .device = site_.device});
-    if (ranks_in(ref, op) > 0) o.writes.back().shape[1] /= op.pieces;
+    if (ranks_in(ref, op) > 0)
+      o.writes.back().shape[1] /= op.pieces;
+    else if (!later)
+      o.writes.back().place = place_of(step, o.writes.size() - 1);
   }
   for (const plan::ParameterView& view : op.views) {
     const auto part = [&](const plan::BufferRef& flat) {
@@ -240,8 +247,7 @@ void Interpreter::place_outputs(const Step& step, Operands& operands) {
     const plan::BufferRef& ref = op.writes.empty() ? op.updates[i] : op.writes[i];
     at::Tensor& slot = tensor(ref, step);
     if (const std::int64_t ranks = ranks_in(ref, op); ranks > 0) {
-      const plan::BufferDecl& decl = program_.buffers[ref.buffer];
-      if (op.piece == 0) slot = empty(decl.shape, decl.dtype, site_.device);
+      if (op.piece == 0) slot = fresh(step, i);
       at::Tensor to = piece_of(slot, op, ranks);
       to.copy_(out.tensor.view(to.sizes()));
       continue;
@@ -267,7 +273,7 @@ base::Result<void> Interpreter::collective_piece(const Step& step, const Channel
   const plan::BufferDecl& decl = program_.buffers[ref.buffer];
   const CategoryScope scope(site_.allocator, decl.category);
   at::Tensor& to = tensor(ref, step);
-  if (!op.writes.empty()) to = empty(decl.shape, decl.dtype, site_.device);
+  if (!op.writes.empty()) to = fresh(step, 0);
   if (gathers) {
     const at::Tensor own = piece_of(from, op, 1).flatten(1, 2).contiguous();
     return communicator_.all_gather(channel, own, to, op.dim);
@@ -284,10 +290,7 @@ base::Result<void> Interpreter::redistribution(const Step& step) {
   std::vector<at::Tensor> from, to;
   for (const plan::BufferRef& ref : op.reads) from.push_back(tensor(ref, step));
   const CategoryScope scope(site_.allocator, program_.buffers[op.writes.front().buffer].category);
-  for (const plan::BufferRef& ref : op.writes) {
-    const plan::BufferDecl& decl = program_.buffers[ref.buffer];
-    to.push_back(empty(decl.shape, decl.dtype, site_.device));
-  }
+  for (std::size_t i = 0; i < op.writes.size(); ++i) to.push_back(fresh(step, i));
   TRY_VOID(redistributors_.at(*op.redistribution).run(communicator_, as_int(op.stream), from, to));
   for (std::size_t i = 0; i < to.size(); ++i) tensor(op.writes[i], step) = std::move(to[i]);
   return {};
@@ -322,7 +325,7 @@ base::Result<void> Interpreter::collective(const Step& step) {
   const plan::BufferDecl& decl = program_.buffers[op.writes[0].buffer];
   const CategoryScope scope(site_.allocator, decl.category);
   const at::Tensor in = part_of_flat(tensor(op.reads[0], step));
-  at::Tensor out = empty(decl.shape, decl.dtype, site_.device);
+  at::Tensor out = fresh(step, 0);
   switch (op.collective) {
     case Collective::kAllGather:
       TRY_VOID(communicator_.all_gather(channel, in, out, op.dim));
@@ -353,7 +356,7 @@ base::Result<void> Interpreter::exchange(const Step& step) {
       const plan::BufferDecl& decl = program_.buffers[leg.buffer.buffer];
       const CategoryScope scope(site_.allocator, decl.category);
       ORRERY_CHECK(!t.defined(), "'{}' receives into '{}', which is alive", op.name, decl.name);
-      t = empty(decl.shape, decl.dtype, site_.device);
+      t = fresh(step, as_index(std::ranges::find(op.writes, leg.buffer) - op.writes.begin()));
       receives = true;
     }
     legs.push_back({.send = leg.send,
@@ -380,8 +383,7 @@ void Interpreter::copy(const Step& step) {
     at::Tensor& to = tensor(op.writes[i], step);
     ORRERY_CHECK(from.defined() && !to.defined(), "'{}' copies '{}' to what is alive", op.name,
                  program_.buffers[op.reads[i].buffer].name);
-    to = out ? empty_on_host(decl.shape, decl.dtype, site_.device)
-             : empty(decl.shape, decl.dtype, site_.device);
+    to = out ? empty_on_host(decl.shape, decl.dtype, site_.device) : fresh(step, i);
     to.copy_(from, /*non_blocking=*/true);
     if (out) copied_.push_back(from);
   }

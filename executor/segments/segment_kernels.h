@@ -31,6 +31,8 @@ inline void launched(const char* fault) { TORCH_CHECK(fault == nullptr, fault); 
 /// Room for sums over blocks of a launch; `partial` lives as long as the room is needed.
 device::Arrivals arrivals_of(SegmentContext& context, const at::Tensor& partial);
 at::Tensor partials(std::int64_t numbers, const at::Tensor& like);
+/// Where the sums of so many columns go.
+float* bias_gradient_of(const Joining& next, std::int64_t columns);
 void normed_sum_on_device(Operands& sum, const SegmentShape& norm, Operands& of_norm);
 
 /// gradient += sum_t d; on a device in fp32 whatever d is of.

@@ -161,6 +161,20 @@ bool has_segment(const SegmentShape& shape, Phase phase) {
   }
 }
 
+bool fills_outputs(const SegmentShape& shape, Phase phase, const at::Device& device) {
+  switch (shape.kind) {
+    case SegmentKind::kLoadTokens:
+    case SegmentKind::kLoadTargets:
+    case SegmentKind::kSoftmax: return false;
+    case SegmentKind::kAttention:
+    case SegmentKind::kAttentionBlock:
+    case SegmentKind::kLatentAttention: return phase != Phase::kF;
+    case SegmentKind::kNorm: return !device.is_cpu();
+    case SegmentKind::kActivation: return shape.activation != model::Activation::kClampedSwiglu;
+    default: return true;
+  }
+}
+
 base::Result<void> run_segment(const SegmentShape& shape, Phase phase, Operands& operands,
                                SegmentContext& context) {
   if (!has_segment(shape, phase)) {
@@ -178,7 +192,9 @@ base::Result<void> run_segment(const SegmentShape& shape, Phase phase, Operands&
   else
     kernel(shape, phase, operands, context);
   Joining* const next = std::exchange(context.behind, nullptr);
-  if (next == nullptr || !operands.reads[0].is_cpu()) return {};
+  if (next == nullptr) return {};
+  ORRERY_CHECK(operands.reads[0].is_cpu(), "'{}' launches nothing else on a device",
+               model::to_string(shape.kind));
   return run_behind(*next, operands.writes[0].tensor, context);
 }
 

@@ -28,15 +28,16 @@ namespace orrery::executor {
 class TokenData;
 struct Quantisation;
 
-/// An output: shape and dtype as declared; `make()` allocates it, or a segment assigns a tensor of
-/// its own making.
+/// An output: shape and dtype as declared; `make()` gives it its place or allocates it, or a
+/// segment assigns a tensor of its own making (fills_outputs()).
 struct Output {
   std::vector<std::int64_t> shape;
   model::DType dtype = model::DType::kFloat32;
   at::Device device{at::kCPU};
   at::Tensor tensor = {};
+  at::Tensor place = {};  // undefined: none
   at::Tensor& make() {
-    tensor = empty(shape, dtype, device);
+    tensor = place.defined() ? place : empty(shape, dtype, device);
     return tensor;
   }
 };
@@ -77,7 +78,8 @@ class RotaryTables {
 };
 
 /// An operation of which the launch of the one before does a part or all (plan/program/launches.h).
-/// Its operands have no reads: they are what that one writes.
+/// Its operands have no reads: the first is what that one writes, others nobody needs for it.
+/// Whoever launches takes it from the context.
 struct Joining {
   plan::Joined what = plan::Joined::kNo;
   const model::SegmentShape* shape = nullptr;
@@ -129,5 +131,9 @@ base::Result<void> run_segment(const model::SegmentShape& shape, model::Phase ph
 
 /// Whether `run_segment` implements the phase; asked of every operation before step 0.
 bool has_segment(const model::SegmentShape& shape, model::Phase phase);
+
+/// Whether all results are written where Output::make() says; what LibTorch returns is where it
+/// made it.
+bool fills_outputs(const model::SegmentShape& shape, model::Phase phase, const at::Device& device);
 
 }  // namespace orrery::executor

@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/check.h"
 #include "executor/segments/segment_kernels.h"
@@ -267,14 +268,14 @@ void activation(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&
   if (is_of_device(s, gate)) {
     ORRERY_CHECK(d_gate.stride(-2) == gate.stride(-2));
     const device::Activated rows = rows_of_device(s, {gate, up});
-    if (context.behind == nullptr)
+    Joining* const next = std::exchange(context.behind, nullptr);
+    if (next == nullptr)
       return launched(device::activation_backward(queue_of(gate), rows, numbers_of(d),
                                                   numbers_of(d_gate), numbers_or_none(d_up)));
     const at::Tensor partial = partials(device::activation_partials(rows), du);
-    at::Tensor& bias = context.behind->operands.gradients[1];
     return launched(device::activation_backward_with_sums(
         queue_of(gate), rows, numbers_of(d), numbers_of(d_gate), numbers_or_none(d_up),
-        bias.mutable_data_ptr<float>(), arrivals_of(context, partial)));
+        bias_gradient_of(*next, du.size(-1)), arrivals_of(context, partial)));
   }
   if (!s.gated) return apply_backward(s.activation, du, d, gate);
   at::mul_out(d_gate, d, up);

@@ -27,6 +27,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/numbers.h"
 #include "executor/segments/attention_core.h"
@@ -300,8 +301,9 @@ void pack_on_device(const SegmentShape& s, const AttentionGradients& from, at::T
   at::Tensor partial;
   float* sums = nullptr;
   device::Arrivals arrivals;
-  if (context.behind != nullptr) {
-    sums = context.behind->operands.gradients[1].mutable_data_ptr<float>();
+  const Joining* const next = std::exchange(context.behind, nullptr);
+  if (next != nullptr) {
+    sums = bias_gradient_of(*next, dqkv.size(-1));
     partial = partials(device::pack_partials(heads, dqkv.scalar_type() == at::kBFloat16), dqkv);
     arrivals = arrivals_of(context, partial);
   }

@@ -9,6 +9,7 @@
 #include <ATen/ops/sum.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "executor/segments/segment_kernels.h"
 #include "model/rounded_product.h"
@@ -122,8 +123,10 @@ void adapter_out(const SegmentShape& s, Phase phase, Operands& o, SegmentContext
 
 void residual(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
   if (phase == Phase::kF) {
-    if (context.behind != nullptr && !o.reads[0].is_cpu())
-      return normed_sum_on_device(o, *context.behind->shape, context.behind->operands);
+    if (context.behind != nullptr && !o.reads[0].is_cpu()) {
+      Joining* const next = std::exchange(context.behind, nullptr);
+      return normed_sum_on_device(o, *next->shape, next->operands);
+    }
     at::Tensor& y = o.writes[0].make();
     if (s.bias && !y.is_cpu())
       return launched(device::add_with_bias(queue_of(y), numbers_of(o.reads[0]),

@@ -13,6 +13,8 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
+#include <utility>
+
 #include "base/check.h"
 #include "base/numbers.h"
 #include "executor/segments/segment_kernels.h"
@@ -134,10 +136,10 @@ void norm_on_device(const SegmentShape& s, Phase phase, Operands& o, SegmentCont
   if (has_weight_gradient(phase) && s.gain) {
     gradients.gain = o.gradients[0].mutable_data_ptr<float>();
     if (has_bias(s)) gradients.bias = o.gradients.back().mutable_data_ptr<float>();
-    if (context.behind != nullptr)
-      gradients.behind = context.behind->operands.gradients[0].mutable_data_ptr<float>();
+    const Joining* const next = std::exchange(context.behind, nullptr);
+    if (next != nullptr) gradients.behind = bias_gradient_of(*next, s.in);
   }
-  const at::Tensor partial = partials(device::norm_partials(rows, gradients), dx);  // a few MB
+  const at::Tensor partial = partials(device::norm_partials(rows, gradients), dx);
   launched(device::norm_backward(queue, rows, dy, residual, numbers_of(dx), gradients,
                                  arrivals_of(context, partial)));
 }
@@ -156,6 +158,12 @@ void normed_sum_on_device(Operands& sum, const SegmentShape& s, Operands& o) {
       queue_of(to),
       device_rows(s, o, o.weights[0], to, o.writes[1].tensor, o.writes[is_layer(s) ? 2 : 1].tensor),
       addends, numbers_of(o.writes[0].tensor), s.epsilon));
+}
+
+float* bias_gradient_of(const Joining& next, std::int64_t columns) {
+  const at::Tensor& gradient = next.operands.gradients.back();
+  ORRERY_CHECK(gradient.numel() == columns, "{} sums for a bias of {}", columns, gradient.numel());
+  return gradient.mutable_data_ptr<float>();
 }
 
 device::Arrivals arrivals_of(SegmentContext& context, const at::Tensor& partial) {

@@ -12,8 +12,8 @@ namespace {
 using model::SegmentKind;
 using model::SegmentShape;
 
-/// A launch of AdamW has at most this part of a step's, and so many units (device::kMostUnits).
-constexpr std::size_t kPartsOfStep = 8, kMostUnits = 32;
+/// A launch of AdamW has at most this part of a step's.
+constexpr std::size_t kPartsOfStep = 8;
 
 bool has_weight_gradient(const Op& op) { return op.phase == Phase::kG || op.phase == Phase::kBG; }
 
@@ -83,7 +83,8 @@ class Joins {
                  ? Joined::kAll
                  : Joined::kNo;
     if (of_a.kind == SegmentKind::kNorm && of_b.kind == SegmentKind::kResidual)
-      return a.phase == Phase::kBG && of_a.gain && of_b.bias && has_weight_gradient(b)
+      return a.phase == Phase::kBG && of_a.gain && of_b.bias && of_b.in == of_a.in &&
+                     has_weight_gradient(b)
                  ? Joined::kAll
                  : Joined::kNo;
     return model::sums_columns(of_a, a.phase) && a.writes.size() == 1 && of_b.bias &&
@@ -112,7 +113,8 @@ class Joins {
     }
   }
   bool is_update(std::uint32_t i) const {
-    return expansion_.ops[i].op->kind == OpKind::kCompute && shape(i).kind == SegmentKind::kAdamW;
+    return expansion_.ops[i].op->kind == OpKind::kCompute && shape(i).kind == SegmentKind::kAdamW &&
+           shape(i).format == model::Format::kNone;
   }
 
   const Program& program_;

@@ -10,7 +10,8 @@ namespace orrery::plan {
 ///
 ///   operation             what its launch does as well                 of the next
 ///   residual F            the norm of the sum, F                        kAll
-///   norm BG               the bias gradient of the residual before it   kAll
+///   norm BG               the bias gradient of the residual that made   kAll
+///                         its input
 ///   activation B          the bias gradient of the product before it    kBias
 ///   attention B           the bias gradient of q, k and v               kBias
 ///   AdamW                 the AdamW of further units                    kAll
@@ -19,8 +20,11 @@ namespace orrery::plan {
 /// 2. Whatever it waits for on other streams was issued before the launch, so that the launch can
 ///    wait for it.
 /// 3. AdamWs need no neighbours in issue order but on their stream; a launch has an eighth of a
-///    step's at most, so that parameters are gathered beside what is updated.
+///    step's units at most, so that parameters are gathered beside what is updated, and at most
+///    kMostUnits.
 enum class Joined : std::uint8_t { kNo, kBias, kAll };
+
+inline constexpr std::size_t kMostUnits = 32;
 
 struct Launches {
   std::vector<Joined> joined;       // [operation]

@@ -44,9 +44,15 @@ if(ORRERY_HAS_CUDA AND NOT ORRERY_NCCL STREQUAL "OFF")
   orrery_require(NCCL "${ORRERY_HAS_NCCL}" "nccl.h or libnccl was not found")
 endif()
 
-# Our kernels for devices, by nvcc for every major generation that it knows. No contraction, as on the CPU.
+# Our kernels for devices, by nvcc for every major generation that it knows, but for those before Volta, which have no
+# room for what AdamW's launch is given. No contraction, as on the CPU.
 function(orrery_add_kernels target)
   set(objects "")
+  set(architectures -arch=all-major)
+  if(CUDAToolkit_VERSION VERSION_LESS 13)
+    set(architectures -gencode=arch=compute_70,code=sm_70 -gencode=arch=compute_80,code=sm_80
+                      -gencode=arch=compute_90,code=[sm_90,compute_90])
+  endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/executor/*_cuda.cu)
   foreach(source ${sources})
     cmake_path(GET source STEM name)
@@ -54,7 +60,7 @@ function(orrery_add_kernels target)
     add_custom_command(
       OUTPUT ${object}
       COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++20 -O3 --fmad=false -Werror all-warnings -Xcompiler=-Wall,-Wextra,-fPIC
-              -arch=all-major -I${PROJECT_SOURCE_DIR} -MD -MF ${object}.d -c ${source} -o ${object}
+              ${architectures} -I${PROJECT_SOURCE_DIR} -MD -MF ${object}.d -c ${source} -o ${object}
       DEPENDS ${source}
       DEPFILE ${object}.d
       COMMENT "Building CUDA object ${name}"

@@ -1,5 +1,7 @@
 // Acceptance of the executor: in fp32, every plan's losses over 30 AdamW steps are those of one
 // process to 1e-6, and the bytes counted on its ranks are those that the Program states, to 5 %.
+// The first family has an arena as on a device: gaps between its 512 bytes, and what LibTorch makes
+// beside it, are a good part of a model as small as these.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -44,6 +46,8 @@ void expect_the_simulated_order(const PlanCase& c, const std::string& family,
   }
 }
 
+bool has_arena(const std::string& family) { return family == kFamilies.front(); }
+
 void expect_like_one_process(const PlanCase& c, const std::string& family, const Curve& together) {
   SCOPED_TRACE(family);
   const model::ModelSpec model = model_of(c, family);
@@ -59,8 +63,9 @@ void expect_like_one_process(const PlanCase& c, const std::string& family, const
     const auto stated =
         static_cast<double>(plan::static_memory(program, program.classes[stage]).peak_bytes);
     const double error = (static_cast<double>(together.peak_memory_bytes[stage]) - stated) / stated;
-    EXPECT_NEAR(error, 0, 0.05) << "stage " << stage << ": " << together.peak_memory_bytes[stage]
-                                << " counted, " << stated << " stated";
+    EXPECT_NEAR(error, 0, has_arena(family) ? 0.15 : 0.05)
+        << "stage " << stage << ": " << together.peak_memory_bytes[stage] << " counted, " << stated
+        << " stated";
     if (std::abs(error) > std::abs(memory)) memory = error;
   }
   std::printf("%-34s %-6s loss %.1e memory %+.2f%%\n", c.name.c_str(), family.c_str(), difference,
@@ -121,6 +126,7 @@ RANK_BODY(Rank, Trains) {
     options.joins = true;  // in all steps but the last, which is recorded
     base::Json out;
     for (const char* family : kFamilies) {
+      options.arena = has_arena(family);
       const PlanCase& c = plan_case(name);
       const plan::Program program = lowered(c, model_of(c, family));
       const base::Result<RunReport> report = run(program, options);

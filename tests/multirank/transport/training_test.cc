@@ -21,7 +21,7 @@ constexpr int kSteps = 4;
 RunOptions over_nccl() {
   RunOptions options = training();
   options.steps = kSteps;
-  options.joins = true;  // as on a device
+  options.joins = options.arena = true;  // as on a device
   options.backend = "nccl";
   return options;
 }

@@ -82,7 +82,7 @@ TEST(Launches, OfHeadLossAndUpdatesAreFewHoweverLargeTheLogitsOrDeepTheModel) {
   }
 }
 
-// By hand: residuals with what follows them, biases, updates; nothing across what is gathered.
+// Whatever waits for something is launched behind it.
 TEST(Launches, NothingIsJoinedAcrossWhatItWaitsFor) {
   const model::ModelSpec model = model_of("gpt2", 4);
   UniformOptions options{.dp = 2,

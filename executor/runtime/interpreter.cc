@@ -103,6 +103,7 @@ Interpreter::Interpreter(const plan::Program& program, Communicator& communicato
       local_rank_(communicator.rank() - class_.first_rank),
       streams_(communicator.streams()),
       joins_(site.device.is_cuda() || options.joins),
+      // what is quantised has copies and operands of its own (quantised_operands.h)
       has_arena_((site.device.is_cuda() || options.arena) &&
                  model::format_of(program.precision) == model::Format::kNone),
       instances_(program, class_),
@@ -141,11 +142,14 @@ base::Result<void> Interpreter::compile() {
     if (joins_) launches_ = plan::launches(program_, expansion);
     for (std::uint32_t i = 0; i < launches_.with.size(); ++i)
       if (launches_.with[i] != i) joined_with_[launches_.with[i]].push_back(i);
+    awaited_.assign(steps_.size(), false);
     if (has_arena_) make_arena(expansion);
   }
   if (streams_ != nullptr) {
     order_.emplace(program_, class_);
-    if (!has_arena_) late_frees_.emplace(program_, class_, *order_);
+    late_frees_.emplace(program_, class_, *order_);
+    awaited_.resize(steps_.size(), false);
+    for (std::size_t i = 0; i < steps_.size(); ++i) awaited_[i] = awaited_[i] || order_->awaited(i);
   }
   return {};
 }
@@ -161,7 +165,6 @@ void Interpreter::make_arena(const plan::Expansion& expansion) {
   const CategoryScope scope(site_.allocator, BufferCategory::kActivation);
   block_ = at::empty({arena_.bytes}, at::TensorOptions().dtype(at::kByte).device(site_.device));
   places_.resize(arena_.offsets.size());
-  awaited_.assign(steps_.size(), false);
   auto* const bytes = block_.mutable_data_ptr<std::uint8_t>();
   for (const Step& step : steps_) {
     for (const std::uint32_t before : arena_.waits[step.number]) awaited_[before] = true;
@@ -174,6 +177,13 @@ void Interpreter::make_arena(const plan::Expansion& expansion) {
                         at::TensorOptions().dtype(scalar_type(decl.dtype)).device(site_.device));
     }
   }
+}
+
+bool Interpreter::in_arena(const at::Tensor& t) const {
+  if (!t.defined() || !block_.defined() || !t.has_storage()) return false;
+  const auto* const begin = block_.const_data_ptr<std::uint8_t>();
+  const auto* const at = static_cast<const std::uint8_t*>(t.const_data_ptr());
+  return at >= begin && at < begin + block_.numel();
 }
 
 at::Tensor Interpreter::place_of(const Step& step, std::size_t write) const {

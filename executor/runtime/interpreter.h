@@ -15,8 +15,8 @@
 ///
 /// Over a transport that issues and goes on (transport/streams.h) nothing blocks here: every
 /// operation is issued on the device stream of its Program stream, behind the marks of what it
-/// depends on, and the host waits at the end of the step, and for memory (late_frees.h) where there
-/// is no arena, in which operations wait for each other instead (plan/program/arena.h).
+/// depends on, and the host waits at the end of the step, and for memory (late_frees.h) that is not
+/// in the arena; there operations wait for each other (plan/program/arena.h).
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -98,6 +98,7 @@ class Interpreter {
   void make_arena(const plan::Expansion& expansion);
   /// What an operation writes: its place in the arena, if it has one, and else a new tensor.
   [[nodiscard]] at::Tensor place_of(const Step& step, std::size_t write) const;
+  [[nodiscard]] bool in_arena(const at::Tensor& tensor) const;
   [[nodiscard]] at::Tensor fresh(const Step& step, std::size_t write) const;
   void update_units_of(std::size_t number);
   [[nodiscard]] plan::Joined joined(std::size_t number) const {
@@ -135,8 +136,9 @@ class Interpreter {
   Operands done_behind_;              // of the next operation, by the launch before
   plan::Arena arena_;                 // without offsets: none
   at::Tensor block_;                  // its bytes
-  std::vector<at::Tensor> places_;    // [offset of it] views; undefined: elsewhere
-  std::vector<bool> awaited_;         // [operation] by who writes in the arena
+  std::vector<at::Tensor> places_;    // views of it, by number of the write; undefined: elsewhere
+  std::int64_t alive_in_block_ = 0;   // bytes
+  std::vector<bool> awaited_;         // [operation] whether one of another stream waits for it
   std::optional<StreamOrder> order_;  // with streams
   std::optional<LateFrees> late_frees_;
   plan::InstanceMap instances_;

@@ -51,7 +51,7 @@ base::Result<void> Interpreter::step(std::int64_t index, bool record) {
   }
   if (streams_ != nullptr) {
     TRY_VOID(streams_->finish());
-    if (late_frees_) late_frees_->clear();
+    late_frees_->clear();
   }
   for (int s = 0; s < plan::kStreams; ++s) TRY_VOID(drain(static_cast<Stream>(s)));
   copied_.clear();
@@ -90,7 +90,7 @@ base::Result<void> Interpreter::begin(std::size_t number) {
     return poll();
   }
   TRY_VOID(communicator_.healthy());
-  if (late_frees_) TRY_VOID(late_frees_->admit(number, *streams_));
+  TRY_VOID(late_frees_->admit(number, *streams_));
   const auto before = order_->before(number);
   std::vector<std::uint32_t> after(before.begin(), before.end());
   for (const std::uint32_t with : joined_with(number))
@@ -120,14 +120,20 @@ base::Result<void> Interpreter::perform(std::size_t number) {
 base::Result<void> Interpreter::end(std::size_t number) {
   const Step& step = steps_[number];
   if (streams_ != nullptr) {
-    if (order_->awaited(number) || (has_arena_ && awaited_[number]))
-      TRY_VOID(streams_->mark(step.op->stream, as_u32(number)));
-    if (late_frees_)
-      order_->each_free(number, [&](const StreamOrder::Free& free) {
-        late_frees_->hold(number, free, tensor(free.buffer, step));
-      });
+    if (awaited_[number]) TRY_VOID(streams_->mark(step.op->stream, as_u32(number)));
+    order_->each_free(number, [&](const StreamOrder::Free& free) {
+      const at::Tensor& freed = tensor(free.buffer, step);
+      if (!in_arena(freed)) late_frees_->hold(number, free, freed);
+    });
   }
-  for (const plan::BufferRef& ref : step.op->frees) tensor(ref, step).reset();
+  for (std::size_t w = 0; w < step.op->writes.size(); ++w)
+    if (const at::Tensor place = place_of(step, w); place.defined())
+      alive_in_block_ += static_cast<std::int64_t>(place.nbytes());
+  for (const plan::BufferRef& ref : step.op->frees) {
+    at::Tensor& freed = tensor(ref, step);
+    if (in_arena(freed)) alive_in_block_ -= static_cast<std::int64_t>(freed.nbytes());
+    freed.reset();
+  }
   return {};
 }
 
@@ -255,6 +261,8 @@ void Interpreter::place_outputs(const Step& step, Operands& operands) {
     ORRERY_CHECK(out.tensor.defined() &&
                      out.tensor.sizes() == at::IntArrayRef(stored_shape(out.shape, out.dtype)),
                  "output {} of '{}' has another shape", i, op.name);
+    ORRERY_CHECK(!out.place.defined() || out.tensor.is_same(out.place),
+                 "output {} of '{}' is not in its place", i, op.name);
     ORRERY_CHECK(out.tensor.scalar_type() == scalar_type(out.dtype),
                  "output {} of '{}' has another dtype", i, op.name);
     ORRERY_CHECK(!slot.defined(), "'{}' writes '{}', which is alive", op.name,
@@ -356,7 +364,9 @@ base::Result<void> Interpreter::exchange(const Step& step) {
       const plan::BufferDecl& decl = program_.buffers[leg.buffer.buffer];
       const CategoryScope scope(site_.allocator, decl.category);
       ORRERY_CHECK(!t.defined(), "'{}' receives into '{}', which is alive", op.name, decl.name);
-      t = fresh(step, as_index(std::ranges::find(op.writes, leg.buffer) - op.writes.begin()));
+      const auto write = std::ranges::find(op.writes, leg.buffer);
+      ORRERY_CHECK(write != op.writes.end(), "'{}' does not write what it receives", op.name);
+      t = fresh(step, as_index(write - op.writes.begin()));
       receives = true;
     }
     legs.push_back({.send = leg.send,
@@ -436,7 +446,8 @@ void Interpreter::record_span(const Step& step) {
   span.template_index = step.index;
   span.bytes = op.bytes;
   spans_.push_back(std::move(span));
-  live_bytes_.push_back(device_memory_.count().live);
+  const auto block = block_.defined() ? static_cast<std::int64_t>(block_.nbytes()) : 0;
+  live_bytes_.push_back(device_memory_.count().live - block + alive_in_block_);
 }
 
 void Interpreter::finish_record() {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <limits>
 #include <list>
 #include <numeric>
+#include <utility>
 
 #include "base/numbers.h"
 #include "plan/program/liveness.h"
@@ -25,11 +25,11 @@ bool over(const Clock& users, const Clock& ended) {
   return true;
 }
 
-/// A buffer from its write until nothing may look at it: operations [begin, end) in issue order;
-/// until `late`, some of another stream may.
+/// A buffer from its write until it is free in issue order, operations [begin, end); until
+/// `unused`, operations of other streams may look at it.
 struct Life {
   std::size_t write = 0;  // into Arena::offsets
-  std::uint32_t begin = 0, end = 0, late = 0;
+  std::uint32_t begin = 0, end = 0, unused = 0;
   std::int64_t bytes = 0, offset = 0;
   Clock users{};
 };
@@ -43,7 +43,7 @@ class Windows {
         seen_(lives, 0) {}
 
   void add(std::size_t number, const Life& life) {
-    for (std::size_t w = life.begin / size_; w <= (life.late - 1) / size_; ++w)
+    for (std::size_t w = life.begin / size_; w <= (life.unused - 1) / size_; ++w)
       of_window_[w].push_back(number);
   }
   /// Each once: those with operations in [begin, end), and a few others.
@@ -75,6 +75,7 @@ class Placement {
         expansion_(expansion),
         launches_(launches),
         by_stream_(order == Order::kByStream),
+        prefers_apart_(by_stream_),
         holds_(holds),
         instances_(program, rank_class) {
     arena_.write_begin.push_back(0);
@@ -96,6 +97,10 @@ class Placement {
 
  private:
   static constexpr auto kNever = std::numeric_limits<std::uint32_t>::max();
+  /// Operations behind a free within which it matters who may still look.
+  static constexpr std::uint32_t kLookAhead = 1024;
+  /// A block may be larger than what is alive by this part of it.
+  static constexpr std::int64_t kMostLost = 50;
   [[nodiscard]] const Op& op(std::uint32_t i) const { return *expansion_.ops[i].op; }
   [[nodiscard]] std::uint32_t count() const { return as_u32(expansion_.ops.size()); }
   [[nodiscard]] std::uint32_t launch_of(std::uint32_t i) const {
@@ -116,6 +121,7 @@ class Placement {
   void find_lives() {
     constexpr std::size_t kNone = ~std::size_t{0};
     std::vector<std::size_t> live(instances_.size(), kNone);
+    std::vector<std::uint32_t> sent;  // [life] until when it may be under way
     for (std::uint32_t i = 0; i < count(); ++i) {
       const OpInstance& o = expansion_.ops[i];
       const auto at = [&](const BufferRef& r) -> std::size_t& {
@@ -129,19 +135,25 @@ class Placement {
             {.write = arena_.write_begin[i] + w,
              .begin = launch_of(i),
              .end = count(),
-             .late = count(),
+             .unused = count(),
              .bytes = (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment});
       }
-      const auto use = [&](const BufferRef& r) {
-        if (at(r) != kNone) lives_[at(r)].users[as_index(o.op->stream)] = i + 1;
+      const auto use = [&](const BufferRef& r, bool sends) {
+        if (at(r) == kNone) return;
+        Life& life = lives_[at(r)];
+        life.users[as_index(o.op->stream)] = i + 1;
+        // whoever writes there next may not wait for a send that nothing followed
+        if (sends) sent[at(r)] = std::max(sent[at(r)], std::min(next_of_stream_[i], count()));
       };
-      for (const BufferRef& r : accesses(*o.op)) use(r);
-      for (const Leg& leg : o.op->legs) use(leg.buffer);
+      sent.resize(lives_.size(), 0);
+      for (const BufferRef& r : accesses(*o.op)) use(r, copies_out(*o.op));
+      for (const Leg& leg : o.op->legs) use(leg.buffer, leg.send);
       for (const BufferRef& r : o.op->frees) {
         if (at(r) == kNone) continue;
-        use(r);
-        Life& dead = lives_[std::exchange(at(r), kNone)];
-        dead.end = dead.late = frees_late(*o.op) ? std::min(next_of_stream_[i], count()) : i + 1;
+        use(r, frees_late(*o.op));
+        const std::size_t number = std::exchange(at(r), kNone);
+        Life& dead = lives_[number];
+        dead.end = dead.unused = std::max(i + 1, sent[number]);
       }
     }
   }
@@ -188,11 +200,12 @@ class Placement {
       if (op(i).stream != Stream::kCompute) continue;
       std::erase_if(waiting, [&](std::size_t n) {
         if (!over(lives_[n].users, clocks[i])) return false;
-        lives_[n].late = std::max(i, lives_[n].end);
+        lives_[n].unused = std::max(i, lives_[n].end);
         return true;
       });
     }
-    for (const std::size_t n : waiting) lives_[n].late = count();
+    for (const std::size_t n : waiting) lives_[n].unused = count();
+    for (Life& life : lives_) life.unused = std::min(life.unused, life.end + kLookAhead);
   }
 
   /// In the best of three orders: large ones first, those that are large for long, those that live
@@ -202,6 +215,9 @@ class Placement {
     place_in_order([](const Life& l) { return real(l.bytes); });
     place_in_order([&](const Life& l) { return real(l.bytes) * length(l); });
     place_in_order(length);
+    prefers_apart_ = false;  // room before overlap
+    if (arena_.bytes > arena_.alive_bytes + arena_.alive_bytes / kMostLost)
+      place_in_order([](const Life& l) { return real(l.bytes); });
     for (const Life& life : lives_) arena_.offsets[life.write] = life.offset;
   }
   template <class Key>
@@ -216,9 +232,8 @@ class Placement {
     std::int64_t bytes = 0;
     for (const std::size_t n : order) {
       Life& life = lives[n];
-      const std::int64_t apart = by_stream_ ? lowest_place(life, true, lives, placed) : 0;
-      const bool fits = by_stream_ && apart + life.bytes <= arena_.alive_bytes;
-      life.offset = fits ? apart : lowest_place(life, false, lives, placed);
+      life.offset = prefers_apart_ ? place_apart(life, lives, placed)
+                                   : lowest(life, lives, placed, &Life::end);
       bytes = std::max(bytes, life.offset + life.bytes);
       placed.add(n, life);
     }
@@ -226,23 +241,57 @@ class Placement {
     arena_.bytes = bytes;
     lives_ = std::move(lives);
   }
-  /// `apart`: also from what operations of other streams may still look at.
-  std::int64_t lowest_place(const Life& life, bool apart, const std::vector<Life>& lives,
-                            Windows& placed) {
-    const auto end_of = [&](const Life& l) { return apart ? l.late : l.end; };
-    taken_.clear();
-    placed.each(life.begin, end_of(life), [&](std::size_t n) {
-      const Life& other = lives[n];
-      if (other.begin < end_of(life) && life.begin < end_of(other))
-        taken_.emplace_back(other.offset, other.offset + other.bytes);
-    });
-    std::ranges::sort(taken_);
+  /// The lowest place free while it lives, and nothing else that lives until `end_of`.
+  std::int64_t lowest(const Life& life, const std::vector<Life>& lives, Windows& placed,
+                      std::uint32_t Life::*end_of) {
+    find_taken(life, lives, placed, end_of);
     std::int64_t place = 0;
-    for (const auto& [begin, end] : taken_) {
-      if (place + life.bytes <= begin) break;
-      place = std::max(place, end);
+    for (const Span& taken : taken_) {
+      if (place + life.bytes <= taken.begin) break;
+      place = std::max(place, taken.end);
     }
     return place;
+  }
+  /// Where nobody looks any more, if that is within what lives at once; else where it is longest
+  /// ago that somebody might.
+  std::int64_t place_apart(const Life& life, const std::vector<Life>& lives, Windows& placed) {
+    const std::int64_t apart = lowest(life, lives, placed, &Life::unused);
+    if (apart + life.bytes <= arena_.alive_bytes) return apart;
+    const std::int64_t least = lowest(life, lives, placed, &Life::end);
+    std::vector<Span> before;  // with the operation that frees it
+    placed.each(life.begin, life.begin + 1, [&](std::size_t n) {
+      const Life& l = lives[n];
+      if (l.end <= life.begin && l.unused > life.begin)
+        before.push_back({l.offset, l.offset + l.bytes, l.end});
+    });
+    std::int64_t best = least, place = 0;
+    std::uint32_t best_end = kNever;
+    const auto look = [&](std::int64_t end) {
+      if (place + life.bytes > end) return;
+      std::uint32_t last = 0;
+      for (const Span& b : before)
+        if (b.begin < place + life.bytes && place < b.end) last = std::max(last, b.freed);
+      if (last >= best_end) return;
+      best = place;
+      best_end = last;
+    };
+    for (const Span& taken : taken_) {
+      look(std::min(taken.begin, arena_.alive_bytes));
+      place = std::max(place, taken.end);
+    }
+    look(arena_.alive_bytes);
+    return best;
+  }
+  /// Bytes of those that live at the same time, in order.
+  void find_taken(const Life& life, const std::vector<Life>& lives, Windows& placed,
+                  std::uint32_t Life::*end_of) {
+    taken_.clear();
+    placed.each(life.begin, life.*end_of, [&](std::size_t n) {
+      const Life& other = lives[n];
+      if (other.begin < life.*end_of && life.begin < other.*end_of)
+        taken_.push_back({other.offset, other.offset + other.bytes, 0});
+    });
+    std::ranges::sort(taken_, {}, &Span::begin);
   }
 
   /// Bytes and who looked at them last.
@@ -292,12 +341,16 @@ class Placement {
   const Program& program_;
   const Expansion& expansion_;
   const Launches* launches_;
-  bool by_stream_;
+  bool by_stream_, prefers_apart_;
   const std::function<bool(const Op&)>& holds_;
   InstanceMap instances_;
   std::vector<std::uint32_t> next_of_stream_;
   std::vector<Life> lives_;
-  std::vector<std::pair<std::int64_t, std::int64_t>> taken_;
+  struct Span {
+    std::int64_t begin = 0, end = 0;
+    std::uint32_t freed = 0;
+  };
+  std::vector<Span> taken_;
   std::list<Past> past_;
   Arena arena_;
 };

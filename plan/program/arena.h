@@ -9,10 +9,11 @@
 ///
 ///  1. Issued one by one (Order::kOneByOne) that is all.
 ///  2. On streams (Order::kByStream) operations of other streams may still use what was freed in
-///     issue order. A buffer prefers a place where nobody does, if that does not make the block
-///     larger than all that is alive at once. Otherwise its writer waits: `waits`, operations that
-///     were issued before, and never a send or copy behind which nothing of its stream was: what
-///     that waits for on the other side may itself wait for the writer.
+///     issue order. A buffer prefers a place where none does, as far as the stream of compute
+///     knows, if that is within what is alive at once; else the place that was freed longest ago,
+///     and its writer waits: `waits`, operations that were issued before, and never a send or copy
+///     behind which nothing of its stream was: what that waits for on the other side may itself
+///     wait for the writer.
 ///  3. An operation that runs in an earlier one's launch (launches.h) writes when that one does.
 #include <cstdint>
 #include <functional>

@@ -34,6 +34,12 @@ std::vector<Case> cases() {
       {"pipeline_interleaved", "gpt2", 8, {.pp = 2, .schedule = kInterleaved, .virtual_stages = 2}},
       {"pipeline_zero_bubble", "gpt2", 4, {.pp = 4, .dp = 2, .zero = 2, .schedule = kZeroBubbleH1}},
       {"all", "llama-3-8b", 4, {.tp = 2, .pp = 2, .dp = 2, .zero = 3}},
+      {"sharded_gradients",
+       "gpt2",
+       6,
+       {.dp = 2, .zero = 2, .grad_reduce = GradReduce::kMicroBatch}},
+      {"offload", "gpt2", 6, {.recompute = Recompute::kOffload}},
+      {"v_shaped", "gpt2", 4, {.pp = 2, .schedule = kZeroBubbleV}},
   };
   for (Case& c : all) {
     c.options.micro_batch = 1;
@@ -74,7 +80,6 @@ class Before {
     return bits_[b * n_ + a];
   }
 
- private:
   /// Whether k may still send when i is issued.
   static bool sends(const Expansion& e, std::uint32_t k, std::uint32_t i) {
     if (!frees_late(*e.ops[k].op)) return false;
@@ -82,6 +87,8 @@ class Before {
       if (e.ops[j].op->stream == e.ops[k].op->stream) return false;
     return true;
   }
+
+ private:
   std::size_t n_;
   std::vector<bool> bits_;
 };
@@ -127,6 +134,9 @@ TEST_P(Arenas, NothingIsWrittenOverWhatIsStillUsed) {
       for (const Launches* with : {static_cast<const Launches*>(nullptr), &joined}) {
         const Arena a = arena(program, c, e, with, order, [](const Op&) { return true; });
         const Before before(e, a, order);
+        for (std::uint32_t i = 0; i < e.ops.size(); ++i)
+          for (const std::uint32_t k : a.waits[i])
+            EXPECT_FALSE(Before::sends(e, k, i)) << "a circle of waits may close";
         const std::vector<Life> lives = lives_of(program, e, with, a);
         int shared = 0;
         for (std::size_t i = 0; i < lives.size(); ++i) {

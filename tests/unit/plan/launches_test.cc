@@ -107,6 +107,32 @@ TEST(Launches, NothingIsJoinedAcrossWhatItWaitsFor) {
   EXPECT_GT(joined, 0);
 }
 
+std::int64_t launched_updates(const Plan& plan, const model::ModelSpec& model) {
+  const Program program = *lower(plan, model);
+  const Expansion expansion = expand(program, program.classes[0], StreamRefs(program));
+  const Launches all = launches(program, expansion);
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < expansion.ops.size(); ++i) {
+    const Op& op = *expansion.ops[i].op;
+    if (op.kind == OpKind::kCompute && program.segments[op.segment].kind == SegmentKind::kAdamW)
+      count += all.joined[i] == Joined::kNo ? 1 : 0;
+  }
+  return count;
+}
+
+// 15 units, two a launch; where shards are summed over replicas once a step, each behind its sum.
+TEST(Launches, AnUpdateThatWaitsForItsOwnSumIsLaunchedByItself) {
+  const model::ModelSpec model = model_of("gpt2", 12);
+  Plan plan =
+      *uniform_plan(model, "local", 4, {.dp = 4, .zero = 3, .micro_batch = 1, .global_batch = 8});
+  EXPECT_EQ(launched_updates(plan, model), 8);
+  for (LayerStrategy* s : {&plan.vocabulary, &plan.stages[0].runs[0].strategy}) {
+    s->shard = 2;
+    s->grad_reduce = GradReduce::kMicroBatch;
+  }
+  EXPECT_EQ(launched_updates(plan, model), 15);
+}
+
 // A profiler counted 171 on an H200 (docs/results/record_h200.md) before operations were joined:
 // of two blocks and two micro-batches those are the sums of norms' gradients (10), of biases (16)
 // and before norms (8).

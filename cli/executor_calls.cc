@@ -43,6 +43,7 @@ Result<TrainOutcome> train_here(const plan::Program& program, const TrainJob& jo
   options.backend = job.backend;
   options.device = job.device;
   options.timeline = !job.trace.empty();
+  options.arena = job.arena;
   executor::Hooks hooks;
   if (job.show_steps)
     hooks.on_step = [](const executor::StepResult& s) {

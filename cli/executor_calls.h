@@ -30,6 +30,7 @@ struct TrainJob {
   std::uint64_t seed = 1;
   double learning_rate = 3e-4;
   std::string data, backend = "auto", device = "auto", trace;
+  bool arena = false;       // what operations write at fixed places
   bool show_steps = false;  // a line per step on stderr
 };
 

@@ -30,6 +30,7 @@ TrainJob job_of(const Options& o) {
   job.backend = o.string("backend");
   job.device = o.string("device");
   job.trace = o.string_or("trace", "");
+  job.arena = o.flag("arena");
   job.show_steps = !o.flag("json") && !o.flag("quiet");
   return job;
 }
@@ -96,6 +97,9 @@ Command train_command() {
             choice_option("backend", "B", {"auto", "self", "mpi", "nccl", "stub"},
                           "transport between ranks", "auto"),
             choice_option("device", "D", {"auto", "cpu", "cuda"}, "where tensors live", "auto"),
+            flag_option("arena",
+                        "write what operations make at fixed places of one block of memory "
+                        "(docs/models/memory.md)"),
             output_option("trace", "FILE",
                           "write the measured timeline of the last step (orrery.trace/1)"),
             output_option("log", "FILE", "write the train log (orrery.train/1)"),

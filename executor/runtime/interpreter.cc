@@ -104,8 +104,7 @@ Interpreter::Interpreter(const plan::Program& program, Communicator& communicato
       streams_(communicator.streams()),
       joins_(site.device.is_cuda() || options.joins),
       // what is quantised has copies and operands of its own (quantised_operands.h)
-      has_arena_((site.device.is_cuda() || options.arena) &&
-                 model::format_of(program.precision) == model::Format::kNone),
+      has_arena_(options.arena && model::format_of(program.precision) == model::Format::kNone),
       instances_(program, class_),
       tensors_(instances_.size()),
       pending_(plan::kStreams),

@@ -23,9 +23,8 @@ struct RunOptions {
   std::string backend = "auto";  // auto | self | mpi | nccl | stub
   std::string device = "auto";   // auto | cpu | cuda
   bool timeline = false;         // record the spans of the last step
-  // on a CPU too, what a device does in one launch (plan/program/launches.h), and where it puts
-  // what operations write (plan/program/arena.h)
-  bool joins = false, arena = false;
+  bool joins = false;  // on a CPU too, what a device does in one launch (plan/program/launches.h)
+  bool arena = false;  // what operations write is at fixed places (plan/program/arena.h)
 };
 
 struct StepResult {

@@ -132,7 +132,7 @@ void adamw(const SegmentShape& s, Phase, Operands& o, SegmentContext& context) {
 namespace orrery::executor {
 
 void update_units(std::vector<UnitUpdate>& updates, const SegmentContext& context) {
-  static_assert(device::kMostUnits == plan::kMostUnits);
+  static_assert(device::kMostUnits == plan::kMostJoinedUpdates);
   using namespace kernels;
   const device::AdamWStep step = step_of(context.optimizer, context.update);
   std::vector<device::AdamWUnit> units;

@@ -96,7 +96,8 @@ class Joins {
   void join_updates() {
     std::size_t updates = 0;
     for (std::uint32_t i = 0; i < expansion_.ops.size(); ++i) updates += is_update(i) ? 1 : 0;
-    const std::size_t most = std::min((updates + kPartsOfStep - 1) / kPartsOfStep, kMostUnits);
+    const std::size_t most =
+        std::min((updates + kPartsOfStep - 1) / kPartsOfStep, kMostJoinedUpdates);
     std::uint32_t head = 0;
     std::size_t units = 0;  // of the launch under way
     for (std::uint32_t i = 0; i < expansion_.ops.size(); ++i) {

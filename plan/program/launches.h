@@ -21,10 +21,10 @@ namespace orrery::plan {
 ///    wait for it.
 /// 3. AdamWs need no neighbours in issue order but on their stream; a launch has an eighth of a
 ///    step's units at most, so that parameters are gathered beside what is updated, and at most
-///    kMostUnits.
+///    kMostJoinedUpdates.
 enum class Joined : std::uint8_t { kNo, kBias, kAll };
 
-inline constexpr std::size_t kMostUnits = 32;
+inline constexpr std::size_t kMostJoinedUpdates = 32;
 
 struct Launches {
   std::vector<Joined> joined;       // [operation]

@@ -48,10 +48,14 @@ endif()
 # room for what AdamW's launch is given. No contraction, as on the CPU.
 function(orrery_add_kernels target)
   set(objects "")
+  set(launcher "")
+  if(ORRERY_CCACHE)
+    set(launcher ${ORRERY_CCACHE})
+  endif()
   set(architectures -arch=all-major)
   if(CUDAToolkit_VERSION VERSION_LESS 13)
     set(architectures -gencode=arch=compute_70,code=sm_70 -gencode=arch=compute_80,code=sm_80
-                      -gencode=arch=compute_90,code=[sm_90,compute_90])
+                      -gencode=arch=compute_90,code=sm_90 -gencode=arch=compute_90,code=compute_90)
   endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/executor/*_cuda.cu)
   foreach(source ${sources})
@@ -59,8 +63,9 @@ function(orrery_add_kernels target)
     set(object ${PROJECT_BINARY_DIR}/${name}.cu.o)
     add_custom_command(
       OUTPUT ${object}
-      COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++20 -O3 --fmad=false -Werror all-warnings -Xcompiler=-Wall,-Wextra,-fPIC
-              ${architectures} -I${PROJECT_SOURCE_DIR} -MD -MF ${object}.d -c ${source} -o ${object}
+      COMMAND ${launcher} ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++20 -O3 --fmad=false
+              -Werror all-warnings -Xcompiler=-Wall,-Wextra,-fPIC ${architectures} -I${PROJECT_SOURCE_DIR}
+              -MD -MF ${object}.d -c ${source} -o ${object}
       DEPENDS ${source}
       DEPFILE ${object}.d
       COMMENT "Building CUDA object ${name}"

@@ -1,7 +1,7 @@
 // Acceptance of the executor: in fp32, every plan's losses over 30 AdamW steps are those of one
 // process to 1e-6, and the bytes counted on its ranks are those that the Program states, to 5 %.
-// The first family has an arena as on a device: gaps between its 512 bytes, and what LibTorch makes
-// beside it, are a good part of a model as small as these.
+// The first family has an arena: gaps between its 512 bytes, and what LibTorch makes beside it, are
+// a good part of a model as small as these.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -21,7 +21,8 @@ constexpr int kSteps = 4;
 RunOptions over_nccl() {
   RunOptions options = training();
   options.steps = kSteps;
-  options.joins = options.arena = true;  // as on a device
+  options.joins = true;  // as on a device
+  options.arena = true;
   options.backend = "nccl";
   return options;
 }

@@ -18,10 +18,11 @@ namespace {
 
 [[maybe_unused]] constexpr int kThreads = 256, kWarp = 32;
 #ifdef __CUDACC__
-[[maybe_unused]] constexpr int kProcessors = 132;  // of an H100
+constexpr bool kOnDevice = true;
 #else
-[[maybe_unused]] constexpr int kProcessors = 1;  // so that its blocks take many rows
+constexpr bool kOnDevice = false;  // few blocks of many rows, that meet in groups
 #endif
+[[maybe_unused]] constexpr int kProcessors = kOnDevice ? 132 : 1;  // of an H100
 
 const char* fault_of_launch() {
   const cudaError_t error = cudaGetLastError();
@@ -105,11 +106,7 @@ __device__ bool is_last(unsigned* arrived, unsigned of) {
 /// Blocks of rows that sum columns: `most`, unless that leaves few rows to each, since every block
 /// costs room for its sums.
 unsigned blocks_that_sum(std::int64_t rows, std::int64_t most) {
-#ifdef __CUDACC__
-  constexpr std::int64_t kLeastRows = 16;
-#else
-  constexpr std::int64_t kLeastRows = 1;         // so that there are several
-#endif
+  constexpr std::int64_t kLeastRows = kOnDevice ? 16 : 1;
   const std::int64_t blocks = (rows + kLeastRows - 1) / kLeastRows;
   return static_cast<unsigned>(blocks < most ? blocks : most);
 }
@@ -118,11 +115,7 @@ unsigned blocks_that_sum(std::int64_t rows, std::int64_t most) {
 /// the last block of a group sums those of its group, the last of the groups theirs, which `add`
 /// gets of each thread: void(number 0 .. M - 1, sum). Room: M Threads numbers a block, and
 /// Arrivals::kMost counts, of a blockIdx.x as many as groups and one.
-#ifdef __CUDACC__
-constexpr int kBlocksOfGroup = 24;
-#else
-constexpr int kBlocksOfGroup = 2;                // so that there are several
-#endif
+constexpr int kBlocksOfGroup = kOnDevice ? 24 : 2;
 template <int Threads, int M, class Add>
 __device__ void over_blocks(float (&sum)[M], const Arrivals& to, Add add) {
   const unsigned blocks = gridDim.y, groups = (blocks + kBlocksOfGroup - 1) / kBlocksOfGroup,
@@ -182,6 +175,23 @@ const char* by_width(const Numbers& numbers, std::int64_t features,
     else
       launch(data, std::integral_constant<int, 1>());
   });
+}
+
+/// Numbers for the sums of so many of every block.
+std::int64_t partials_of(const dim3& grid, std::int64_t numbers) {
+  return numbers * grid.x * grid.y;
+}
+/// The most that `count`, of an integral constant, says of the widths that packs of `features` may
+/// have: addresses may not allow the widest.
+template <class Count>
+std::int64_t most_partials(bool bf16, std::int64_t features, Count count) {
+  const std::int64_t single = count(std::integral_constant<int, 1>());
+  std::int64_t packed = 0;
+  if (bf16 && features % kPacked<__nv_bfloat16> == 0)
+    packed = count(std::integral_constant<int, kPacked<__nv_bfloat16>>());
+  if (!bf16 && features % kPacked<float> == 0)
+    packed = count(std::integral_constant<int, kPacked<float>>());
+  return single > packed ? single : packed;
 }
 
 unsigned grid_of(std::int64_t blocks) { return static_cast<unsigned>(blocks); }

@@ -90,6 +90,20 @@ __global__ void activation_of_row(const T* gate, const T* up, std::int64_t strid
   put_pack(row_of(g, columns), i, result);
 }
 
+/// What backward gives of a pack.
+template <class T, int N>
+struct Gradients {
+  Pack<T, N> of_gate, of_up;
+  __device__ Gradients(const Pack<T, N>& x, const Pack<T, N>& u, const Pack<T, N>& d, bool gelu) {
+    for (int k = 0; k < N; ++k) {
+      const Act act(wide(x.number[k]), gelu);
+      const float of_d = wide(d.number[k]);
+      store(of_gate.number[k], of_d * wide(u.number[k]) * act.slope);
+      store(of_up.number[k], of_d * act.value);
+    }
+  }
+};
+
 template <class T, int N>
 __global__ void activation_backward_of_row(const T* gate, const T* up, std::int64_t stride,
                                            bool gelu, const T* dg, T* d_gate, T* d_up,
@@ -99,15 +113,9 @@ __global__ void activation_backward_of_row(const T* gate, const T* up, std::int6
   const Pack<T, N> x = pack_at<N>(row_of(gate, stride), i),
                    u = pack_or_ones<T, N>(row_of(up, stride), i),
                    d = pack_at<N>(row_of(dg, columns), i);
-  Pack<T, N> of_gate, of_up;
-  for (int k = 0; k < N; ++k) {
-    const Act act(wide(x.number[k]), gelu);
-    const float of_d = wide(d.number[k]);
-    store(of_gate.number[k], of_d * wide(u.number[k]) * act.slope);
-    store(of_up.number[k], of_d * act.value);
-  }
-  put_pack(row_of(d_gate, stride), i, of_gate);
-  if (d_up != nullptr) put_pack(row_of(d_up, stride), i, of_up);
+  const Gradients<T, N> to(x, u, d, gelu);
+  put_pack(row_of(d_gate, stride), i, to.of_gate);
+  if (d_up != nullptr) put_pack(row_of(d_up, stride), i, to.of_up);
 }
 
 // The same of every gridDim.y-th row, with the columns' sums.
@@ -125,17 +133,13 @@ __global__ void activation_backward_of_rows(const T* gate, const T* up, std::int
     };
     const Pack<T, N> x = pack_at<N>(at(gate), i), u = pack_or_ones<T, N>(at(up), i),
                      d = pack_at<N>(dg + row * columns, i);
-    Pack<T, N> of_gate, of_up;
+    const Gradients<T, N> to(x, u, d, gelu);
     for (int k = 0; k < N; ++k) {
-      const Act act(wide(x.number[k]), gelu);
-      const float of_d = wide(d.number[k]);
-      store(of_gate.number[k], of_d * wide(u.number[k]) * act.slope);
-      store(of_up.number[k], of_d * act.value);
-      sum[k] += wide(of_gate.number[k]);
-      sum[N + k] += wide(of_up.number[k]);
+      sum[k] += wide(to.of_gate.number[k]);
+      sum[N + k] += wide(to.of_up.number[k]);
     }
-    put_pack(at(d_gate), i, of_gate);
-    if (d_up != nullptr) put_pack(at(d_up), i, of_up);
+    put_pack(at(d_gate), i, to.of_gate);
+    if (d_up != nullptr) put_pack(at(d_up), i, to.of_up);
   }
   over_blocks<kThreads>(sum, arrivals, [&](int m, float all) {
     if (!inside || (m >= N && d_up == nullptr)) return;
@@ -221,21 +225,10 @@ const char* activation_backward_with_sums(Queue queue, const Activated& x, const
                   });
 }
 
-// Packs may be narrower than the type allows: of both the larger.
 std::int64_t activation_partials(const Activated& x) {
-  std::int64_t most = 0;
-  const auto count = [&]<int N>(std::integral_constant<int, N>) {
-    if (x.columns % N != 0) return;
-    const dim3 grid = grid_of_sums<N>(x);
-    const std::int64_t numbers = std::int64_t{2 * N * kThreads} * grid.x * grid.y;
-    most = numbers > most ? numbers : most;
-  };
-  count(std::integral_constant<int, 1>());
-  if (x.gate.bf16)
-    count(std::integral_constant<int, kPacked<__nv_bfloat16>>());
-  else
-    count(std::integral_constant<int, kPacked<float>>());
-  return most;
+  return most_partials(x.gate.bf16, x.columns, [&]<int N>(std::integral_constant<int, N>) {
+    return partials_of(grid_of_sums<N>(x), 2 * N * kThreads);
+  });
 }
 
 }  // namespace orrery::executor::device

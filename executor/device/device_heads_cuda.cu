@@ -124,21 +124,10 @@ const char* pack_heads(Queue queue, const HeadsToPack& from, const Numbers& to, 
       });
 }
 
-// Packs may be narrower than the type allows: of both the larger.
 std::int64_t pack_partials(const HeadsToPack& from, bool bf16) {
-  std::int64_t most = 0;
-  const auto count = [&]<int N>(std::integral_constant<int, N>) {
-    if (from.head_dim / 2 % N != 0) return;
-    const dim3 grid = grid_of_pairs<N>(from);
-    const std::int64_t numbers = std::int64_t{2 * N * kThreadsOfPairs} * grid.x * grid.y;
-    most = numbers > most ? numbers : most;
-  };
-  count(std::integral_constant<int, 1>());
-  if (bf16)
-    count(std::integral_constant<int, kPacked<__nv_bfloat16>>());
-  else
-    count(std::integral_constant<int, kPacked<float>>());
-  return most;
+  return most_partials(bf16, from.head_dim / 2, [&]<int N>(std::integral_constant<int, N>) {
+    return partials_of(grid_of_pairs<N>(from), 2 * N * kThreadsOfPairs);
+  });
 }
 
 }  // namespace orrery::executor::device

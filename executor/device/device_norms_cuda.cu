@@ -255,22 +255,15 @@ const char* norm_of_sum(Queue queue, const NormRows& rows, const Addends& sum, c
   return run_norm<true>(queue, rows, sum, y, epsilon);
 }
 
-// Packs may be narrower than the type allows: of both the larger.
 std::int64_t norm_partials(const NormRows& rows, const NormGradients& to) {
-  std::int64_t most = 0;
-  const auto count = [&]<int N>(std::integral_constant<int, N>) {
+  return most_partials(rows.x.bf16, rows.features, [&]<int N>(std::integral_constant<int, N>) {
+    std::int64_t numbers = 0;
     by_threads<N>(rows.features, [&]<class Threads, class J>(Threads, J) {
-      const std::int64_t numbers = std::int64_t{sums_of(to)} * N * J::value * Threads::value *
-                                   blocks_of(rows.rows, Threads::value);
-      most = numbers > most ? numbers : most;
+      const dim3 grid(1, grid_of(blocks_of(rows.rows, Threads::value)));
+      numbers = partials_of(grid, sums_of(to) * N * J::value * Threads::value);
     });
-  };
-  count(std::integral_constant<int, 1>());
-  if (rows.x.bf16)
-    count(std::integral_constant<int, kPacked<__nv_bfloat16>>());
-  else
-    count(std::integral_constant<int, kPacked<float>>());
-  return most;
+    return numbers;
+  });
 }
 
 const char* norm_backward(Queue queue, const NormRows& rows, const Numbers& dy,

@@ -130,7 +130,7 @@ const Segment* find(SegmentKind kind) {
 /// On the CPU, what a device does in the launch of an operation that made `result`.
 base::Result<void> run_behind(Joining& next, const at::Tensor& result, SegmentContext& context) {
   if (next.what == plan::Joined::kBias) {
-    kernels::add_bias_gradient(next.operands.gradients[1], kernels::rows_of(result));
+    kernels::add_bias_gradient(next.operands.gradients.back(), kernels::rows_of(result));
     return {};
   }
   next.operands.reads = {result};

@@ -465,9 +465,9 @@ std::vector<Curve> train_ranks(const PlanCase& plan_case) {
   std::vector<Curve> curves;
   for (const char* family : kFamilies) {
     const base::Json& j = json->at(family);
-    curves.push_back({j.at("losses").get<std::vector<double>>(),
-                      j.at("peaks").get<std::vector<std::int64_t>>(),
-                      j.at("order").get<decltype(Curve::order)>()});
+    curves.push_back(
+        {j.at("losses").get<std::vector<double>>(), j.at("peaks").get<std::vector<std::int64_t>>(),
+         j.at("order").get<decltype(Curve::order)>(), j.at("in_arena").get<std::vector<double>>()});
   }
   return curves;
 }

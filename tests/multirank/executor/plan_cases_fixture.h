@@ -59,6 +59,7 @@ struct Curve {
   std::vector<double> losses;
   std::vector<std::int64_t> peak_memory_bytes;    // by stage
   std::map<int, std::vector<std::string>> order;  // of the last step, by rank; of several ranks
+  std::vector<double> in_arena = {};              // losses, of steps_together() steps
 };
 /// In a rank body: trains; {losses, peaks}. Null after a failure, which it reports.
 base::Json train_over_mpi(const plan::Program& program, int steps = steps_together());

@@ -44,18 +44,19 @@ if(ORRERY_HAS_CUDA AND NOT ORRERY_NCCL STREQUAL "OFF")
   orrery_require(NCCL "${ORRERY_HAS_NCCL}" "nccl.h or libnccl was not found")
 endif()
 
-# Our kernels for devices, by nvcc for every major generation that it knows, but for those before Volta, which have no
-# room for what AdamW's launch is given. No contraction, as on the CPU.
+# Every major generation that nvcc knows, but for those before Volta, which have no room for what AdamW's launch is given.
+set(all_architectures -arch=all-major)
+if(CUDAToolkit_FOUND AND CUDAToolkit_VERSION VERSION_LESS 13)
+  set(all_architectures -gencode=arch=compute_70,code=sm_70 -gencode=arch=compute_80,code=sm_80
+                        -gencode=arch=compute_90,code=sm_90 -gencode=arch=compute_90,code=compute_90)
+endif()
+
+# orrery_add_kernels(TARGET architectures...): our kernels for devices, by nvcc. No contraction, as on the CPU.
 function(orrery_add_kernels target)
   set(objects "")
   set(launcher "")
   if(ORRERY_CCACHE)
     set(launcher ${ORRERY_CCACHE})
-  endif()
-  set(architectures -arch=all-major)
-  if(CUDAToolkit_VERSION VERSION_LESS 13)
-    set(architectures -gencode=arch=compute_70,code=sm_70 -gencode=arch=compute_80,code=sm_80
-                      -gencode=arch=compute_90,code=sm_90 -gencode=arch=compute_90,code=compute_90)
   endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/executor/*_cuda.cu)
   foreach(source ${sources})
@@ -64,7 +65,7 @@ function(orrery_add_kernels target)
     add_custom_command(
       OUTPUT ${object}
       COMMAND ${launcher} ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++20 -O3 --fmad=false
-              -Werror all-warnings -Xcompiler=-Wall,-Wextra,-fPIC ${architectures} -I${PROJECT_SOURCE_DIR}
+              -Werror all-warnings -Xcompiler=-Wall,-Wextra,-fPIC ${ARGN} -I${PROJECT_SOURCE_DIR}
               -MD -MF ${object}.d -c ${source} -o ${object}
       DEPENDS ${source}
       DEPFILE ${object}.d
@@ -97,14 +98,18 @@ set(executor_left_out "")
 if(ORRERY_HAS_NCCL)
   set(executor_left_out EXCLUDE executor/transport/nccl_absent.cc)
 endif()
+orrery_headers(orrery_tensor_headers LIBRARIES ${executor_libraries}
+               HEADERS <ATen/core/Tensor.h> <ATen/TensorOperators.h>)
 orrery_room(executor ${executor_left_out} DEPENDS orrery_plan PRIVATE ${executor_libraries})
 get_target_property(executor_type orrery_executor TYPE)
 if(NOT executor_type STREQUAL "INTERFACE_LIBRARY")
   target_compile_definitions(orrery_executor PRIVATE ${executor_definitions})
   # AdamW's loop takes a root: a vector has no errno.
-  set_source_files_properties(executor/segments/segments_flat.cc PROPERTIES COMPILE_OPTIONS -fno-math-errno)
+  set_source_files_properties(executor/segments/segments_flat.cc PROPERTIES COMPILE_OPTIONS -fno-math-errno
+                              SKIP_PRECOMPILE_HEADERS ON)
+  orrery_share_headers(orrery_executor orrery_tensor_headers)
   if(ORRERY_HAS_CUDA)
-    orrery_add_kernels(orrery_executor)
+    orrery_add_kernels(orrery_executor ${all_architectures})
   endif()
 endif()
 # For tests of the room's inside (tests/unit/executor), which do see tensors.
@@ -131,7 +136,7 @@ elseif(NOT ORRERY_CUDA STREQUAL "OFF" AND CUDAToolkit_FOUND AND EXISTS ${ORRERY_
   endif()
   file(WRITE ${PROJECT_BINARY_DIR}/gpu_link_main.cc "int main() { return 0; }\n")
   add_executable(orrery_gpu_link ${gpu_sources} ${PROJECT_BINARY_DIR}/gpu_link_main.cc)
-  orrery_add_kernels(orrery_gpu_link)
+  orrery_add_kernels(orrery_gpu_link -arch=sm_90)  # which nobody runs
   target_compile_definitions(orrery_gpu_link PRIVATE ${gpu_definitions})
   target_link_libraries(orrery_gpu_link PRIVATE orrery_executor orrery_plan orrery_flags ${executor_libraries} ${gpu_libraries})
   if(NCCL_INCLUDE_DIR)

@@ -1,15 +1,19 @@
 #pragma once
-/// The part of CUDA that the kernels in executor/device/device_*_cuda.cu use, on threads of the
-/// CPU: the blocks of a launch in turn, each with a thread for every thread, so that indices,
-/// barriers and shuffles of its kernels are tested where there is no device. Include it, then a
-/// .cu.
-#include <atomic>
-#include <barrier>
+/// The part of CUDA that the kernels in executor/device/device_*_cuda.cu use, on the CPU: the
+/// blocks of a launch in turn, each thread of one a context of its own that gives way where it
+/// waits, so that indices, barriers and shuffles of its kernels are tested where there is no
+/// device. A warp runs as far as it can before the next, of every other block from the last to the
+/// first: what is read before it was written, or written before it was read, is wrong in one of
+/// the orders. Include it, then a .cu.
+#include <ucontext.h>
+
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,8 +28,7 @@ struct dim3 {
   unsigned x, y, z;
   dim3(unsigned of_x = 1, unsigned of_y = 1, unsigned of_z = 1) : x(of_x), y(of_y), z(of_z) {}
 };
-inline thread_local dim3 threadIdx, blockIdx;
-inline dim3 gridDim, blockDim;
+inline dim3 threadIdx, blockIdx, gridDim, blockDim;
 
 using cudaError_t = int;
 constexpr cudaError_t cudaSuccess = 0;
@@ -55,19 +58,92 @@ inline float rsqrtf(float x) { return 1.0F / std::sqrt(x); }
 
 namespace device_on_cpu {
 
+struct Barrier {
+  unsigned threads = 0, arrived = 0, passed = 0;
+};
 struct Warp {
-  std::barrier<> barrier{32};
+  Barrier barrier{32};
   float value[32] = {};
 };
-inline std::unique_ptr<std::barrier<>> block_barrier;
-inline std::vector<std::unique_ptr<Warp>> warps;
-inline std::atomic<bool> any = false;
-inline thread_local unsigned lane = 0;
-inline thread_local Warp* warp = nullptr;
+struct Thread {
+  static constexpr std::size_t kStack = 64 * 1024;
+  ucontext_t context{};
+  std::unique_ptr<char[]> stack{new char[kStack]};
+  bool over = false;
+};
+inline Barrier block_barrier;
+inline std::vector<Warp> warps;
+inline std::vector<Thread> threads;
+inline ucontext_t scheduler;
+inline std::function<void()> kernel_of_thread;
+inline std::size_t running = 0;     // thread
+inline std::uint64_t happened = 0;  // arrivals and ends
+inline bool any = false;
+inline unsigned lane = 0;
+inline Warp* warp = nullptr;
+
+inline void wait(Barrier& at) {
+  ++happened;
+  if (++at.arrived == at.threads) {
+    at.arrived = 0;
+    ++at.passed;
+    return;
+  }
+  for (const unsigned turn = at.passed; at.passed == turn;)
+    swapcontext(&threads[running].context, &scheduler);
+}
+
+inline void run_thread() {
+  kernel_of_thread();
+  threads[running].over = true;
+  ++happened;
+}
+
+/// Until it waits or ends.
+inline void resume(std::size_t thread) {
+  running = thread;
+  lane = static_cast<unsigned>(thread % 32);
+  warp = &warps[thread / 32];
+  threadIdx =
+      dim3(static_cast<unsigned>(thread % blockDim.x), static_cast<unsigned>(thread / blockDim.x));
+  swapcontext(&scheduler, &threads[thread].context);
+}
+
+inline void run_block(bool from_the_last) {
+  for (Thread& thread : threads) {
+    thread.over = false;
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack.get();
+    thread.context.uc_stack.ss_size = Thread::kStack;
+    thread.context.uc_link = &scheduler;
+    makecontext(&thread.context, run_thread, 0);
+  }
+  std::size_t left = threads.size();
+  const auto run_warp = [&](std::size_t of) {
+    for (std::size_t i = 0; i < 32; ++i) {
+      const std::size_t thread = 32 * of + (from_the_last ? 31 - i : i);
+      if (threads[thread].over) continue;
+      resume(thread);
+      if (threads[thread].over) --left;
+    }
+  };
+  while (left > 0) {
+    const std::uint64_t before = happened;
+    for (std::size_t i = 0; i < warps.size(); ++i) {
+      for (std::uint64_t last = happened + 1; last != happened;) {
+        last = happened;
+        run_warp(from_the_last ? warps.size() - 1 - i : i);
+      }
+    }
+    if (happened != before) continue;
+    std::fputs("some threads of a block wait where others never come\n", stderr);
+    std::abort();
+  }
+}
 
 }  // namespace device_on_cpu
 
-inline void __syncthreads() { device_on_cpu::block_barrier->arrive_and_wait(); }
+inline void __syncthreads() { device_on_cpu::wait(device_on_cpu::block_barrier); }
 inline int __syncthreads_or(int predicate) {
   using namespace device_on_cpu;
   if (predicate != 0) any = true;
@@ -82,43 +158,34 @@ inline int __popc(unsigned x) { return std::popcount(x); }
 inline unsigned __ballot_sync(unsigned, int predicate) {
   using namespace device_on_cpu;
   warp->value[lane] = predicate != 0 ? 1.0F : 0.0F;
-  warp->barrier.arrive_and_wait();
+  wait(warp->barrier);
   unsigned found = 0;
   for (unsigned i = 0; i < 32; ++i)
     if (warp->value[i] != 0) found |= 1U << i;
-  warp->barrier.arrive_and_wait();
+  wait(warp->barrier);
   return found;
 }
 inline float __shfl_xor_sync(unsigned, float x, int other) {
   using namespace device_on_cpu;
   warp->value[lane] = x;
-  warp->barrier.arrive_and_wait();
+  wait(warp->barrier);
   const float found = warp->value[lane ^ static_cast<unsigned>(other)];
-  warp->barrier.arrive_and_wait();
+  wait(warp->barrier);
   return found;
 }
 
 template <class Kernel, class... Arguments>
 void launch(Kernel* kernel, dim3 grid, dim3 block, void*, Arguments... arguments) {
   using namespace device_on_cpu;
-  const unsigned threads = block.x * block.y;
   gridDim = grid;
   blockDim = block;
-  block_barrier = std::make_unique<std::barrier<>>(threads);
-  warps.clear();
-  for (unsigned w = 0; w < threads / 32; ++w) warps.push_back(std::make_unique<Warp>());
-  std::vector<std::thread> running;
-  for (unsigned i = 0; i < threads; ++i) {
-    running.emplace_back([&, i] {
-      lane = i % 32;
-      warp = warps[i / 32].get();
-      threadIdx = dim3(i % block.x, i / block.x);
-      for (unsigned b = 0; b < grid.x * grid.y; ++b) {
-        blockIdx = dim3(b % grid.x, b / grid.x);
-        kernel(arguments...);
-        block_barrier->arrive_and_wait();
-      }
-    });
+  const unsigned size = block.x * block.y;
+  block_barrier = {size};
+  warps.assign(size / 32, {});
+  threads.resize(size);
+  kernel_of_thread = [&] { kernel(arguments...); };
+  for (unsigned b = 0; b < grid.x * grid.y; ++b) {
+    blockIdx = dim3(b % grid.x, b / grid.x);
+    run_block(b % 2 == 1);
   }
-  for (std::thread& thread : running) thread.join();
 }

@@ -40,9 +40,8 @@ __device__ int places_of(std::int64_t id, const std::int64_t* ids, std::int64_t 
   const int own = static_cast<int>(threadIdx.x), warp = own / kWarp, lane = own % kWarp;
   const bool here = own < count && ids[own] == id;
   const unsigned found = __ballot_sync(0xffffffffU, here);
-  __syncthreads();  // the places of the call before are read
   if (lane == 0) of_warp[warp] = __popc(found);
-  __syncthreads();
+  __syncthreads();  // the places of the call before are read as well
   int before = 0, all = 0;
   for (int w = 0; w < kWarps; ++w) {
     if (w < warp) before += of_warp[w];

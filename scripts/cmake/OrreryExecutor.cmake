@@ -44,12 +44,16 @@ if(ORRERY_HAS_CUDA AND NOT ORRERY_NCCL STREQUAL "OFF")
   orrery_require(NCCL "${ORRERY_HAS_NCCL}" "nccl.h or libnccl was not found")
 endif()
 
-# Every major generation that nvcc knows, but for those before Volta, which have no room for what AdamW's launch is given.
+# Every major generation that nvcc knows, but for those before Volta, which have no room for what AdamW's launch is given;
+# and the oldest of them, which takes least, beside Hopper.
 set(all_architectures -arch=all-major)
+set(oldest 75)
 if(CUDAToolkit_FOUND AND CUDAToolkit_VERSION VERSION_LESS 13)
+  set(oldest 70)
   set(all_architectures -gencode=arch=compute_70,code=sm_70 -gencode=arch=compute_80,code=sm_80
                         -gencode=arch=compute_90,code=sm_90 -gencode=arch=compute_90,code=compute_90)
 endif()
+set(some_architectures -gencode=arch=compute_${oldest},code=sm_${oldest} -gencode=arch=compute_90,code=sm_90)
 
 # orrery_add_kernels(TARGET architectures...): our kernels for devices, by nvcc. No contraction, as on the CPU.
 function(orrery_add_kernels target)
@@ -98,16 +102,15 @@ set(executor_left_out "")
 if(ORRERY_HAS_NCCL)
   set(executor_left_out EXCLUDE executor/transport/nccl_absent.cc)
 endif()
-orrery_headers(orrery_tensor_headers LIBRARIES ${executor_libraries}
-               HEADERS <ATen/core/Tensor.h> <ATen/TensorOperators.h>)
-orrery_room(executor ${executor_left_out} DEPENDS orrery_plan PRIVATE ${executor_libraries})
+set(headers_of_tensors <ATen/core/Tensor.h> <ATen/TensorOperators.h>)
+orrery_headers(orrery_tensor_headers LIBRARIES ${executor_libraries} HEADERS ${headers_of_tensors})
+orrery_room(executor ${executor_left_out} DEPENDS orrery_plan PRIVATE ${executor_libraries} HEADERS orrery_tensor_headers)
 get_target_property(executor_type orrery_executor TYPE)
 if(NOT executor_type STREQUAL "INTERFACE_LIBRARY")
   target_compile_definitions(orrery_executor PRIVATE ${executor_definitions})
   # AdamW's loop takes a root: a vector has no errno.
   set_source_files_properties(executor/segments/segments_flat.cc PROPERTIES COMPILE_OPTIONS -fno-math-errno
                               SKIP_PRECOMPILE_HEADERS ON)
-  orrery_share_headers(orrery_executor orrery_tensor_headers)
   if(ORRERY_HAS_CUDA)
     orrery_add_kernels(orrery_executor ${all_architectures})
   endif()
@@ -136,7 +139,7 @@ elseif(NOT ORRERY_CUDA STREQUAL "OFF" AND CUDAToolkit_FOUND AND EXISTS ${ORRERY_
   endif()
   file(WRITE ${PROJECT_BINARY_DIR}/gpu_link_main.cc "int main() { return 0; }\n")
   add_executable(orrery_gpu_link ${gpu_sources} ${PROJECT_BINARY_DIR}/gpu_link_main.cc)
-  orrery_add_kernels(orrery_gpu_link -arch=sm_90)  # which nobody runs
+  orrery_add_kernels(orrery_gpu_link ${some_architectures})  # which nobody runs
   target_compile_definitions(orrery_gpu_link PRIVATE ${gpu_definitions})
   target_link_libraries(orrery_gpu_link PRIVATE orrery_executor orrery_plan orrery_flags ${executor_libraries} ${gpu_libraries})
   if(NCCL_INCLUDE_DIR)

@@ -1,5 +1,5 @@
 # Headers that most sources include, parsed once for all targets of the same flags. GCC's builds only: the dev preset
-# (clang) does without, so that a source that forgets an include fails there.
+# (clang) does without, so that a room, unit or property test that forgets an include fails there.
 
 # orrery_headers(NAME LIBRARIES targets... HEADERS headers...): parses HEADERS, beside those of the standard library, with
 # the flags that LIBRARIES ask for. A target that shares them may have more definitions than that, not fewer.
@@ -9,9 +9,7 @@ function(orrery_headers name)
     return()
   endif()
   set(empty ${PROJECT_BINARY_DIR}/${name}.cc)
-  if(NOT EXISTS ${empty})
-    file(WRITE ${empty} "")
-  endif()
+  file(CONFIGURE OUTPUT ${empty} CONTENT "")
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${empty})
   target_link_libraries(${name} PRIVATE orrery_flags fmt::fmt tl::expected ${PARSED_LIBRARIES})
   target_compile_options(${name} PRIVATE -fpch-preprocess)  # by which ccache knows what was used

@@ -1,13 +1,14 @@
-# orrery_room(FOLDER DEPENDS targets... [PRIVATE targets...] [EXCLUDE files...] [TARGET name])
+# orrery_room(FOLDER DEPENDS targets... [PRIVATE targets...] [EXCLUDE files...] [TARGET name] [HEADERS name])
 #
 # One static library per room from every *.cc below FOLDER; `sim/kernel` becomes orrery_sim_kernel and is no part of
 # `sim`. A room without sources is an INTERFACE library, so that a tree under construction configures. Files named
-# *_cuda.cc, *_nccl.cc and *_mpi.cc are taken only where ORRERY_HAS_CUDA, _NCCL, _MPI is set.
+# *_cuda.cc, *_nccl.cc and *_mpi.cc are taken only where ORRERY_HAS_CUDA, _NCCL, _MPI is set. HEADERS: those of
+# orrery_headers(HEADERS) in place of what rooms share.
 set(ORRERY_ROOMS "" CACHE INTERNAL "targets of all rooms")
 set(ORRERY_NESTED_ROOMS sim/kernel)
 
 function(orrery_room folder)
-  cmake_parse_arguments(ROOM "" "TARGET" "DEPENDS;PRIVATE;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(ROOM "" "TARGET;HEADERS" "DEPENDS;PRIVATE;EXCLUDE" ${ARGN})
   if(NOT ROOM_TARGET)
     string(REPLACE "/" "_" ROOM_TARGET orrery_${folder})
   endif()
@@ -29,9 +30,10 @@ function(orrery_room folder)
     list(TRANSFORM sources PREPEND ${PROJECT_SOURCE_DIR}/)
     add_library(${ROOM_TARGET} STATIC ${sources})
     target_link_libraries(${ROOM_TARGET} PUBLIC orrery_flags ${ROOM_DEPENDS} PRIVATE ${ROOM_PRIVATE})
-    if(NOT folder STREQUAL "executor")
-      orrery_share_headers(${ROOM_TARGET} orrery_room_headers)
+    if(NOT ROOM_HEADERS)
+      set(ROOM_HEADERS orrery_room_headers)
     endif()
+    orrery_share_headers(${ROOM_TARGET} ${ROOM_HEADERS})
   else()
     add_library(${ROOM_TARGET} INTERFACE)
     target_link_libraries(${ROOM_TARGET} INTERFACE orrery_flags ${ROOM_DEPENDS})

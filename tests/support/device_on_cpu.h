@@ -4,7 +4,7 @@
 /// waits, so that indices, barriers and shuffles of its kernels are tested where there is no
 /// device. A warp runs as far as it can before the next, of every other block from the last to the
 /// first: what is read before it was written, or written before it was read, is wrong in one of
-/// the orders. Include it, then a .cu.
+/// the orders. Blocks are whole warps. Include it, then a .cu.
 #include <ucontext.h>
 
 #include <bit>

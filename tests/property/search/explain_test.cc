@@ -89,15 +89,10 @@ Question draw_question() {
   return q;
 }
 
-// A page is some hundred searches: seconds under sanitizers.
-#ifdef __SANITIZE_ADDRESS__
-constexpr int kPages = 6;
-#else
-constexpr int kPages = 25;
-#endif
-
+// A page is some hundred searches: a quarter of the usual draws.
 TEST(Explanation, NoPlanOfThePageBeatsWhatItCallsTheBest) {
-  tests::expect_law({.least_share = 0.5, .draws = kPages}, [](tests::Draws& draws) {
+  const int pages = (tests::LawOptions{}.draws + 3) / 4;
+  tests::expect_law({.least_share = 0.5, .draws = pages}, [](tests::Draws& draws) {
     const Question q = draw_question();
     const auto e = explain(*q.cost, q.request);
     RC_ASSERT(e.has_value());

@@ -7,6 +7,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(options_of_sharing -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
 else()
   set(options_for_ccache -Xclang -fno-pch-timestamp)  # the same bytes at any time
+  set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -include-pch <PCH_FILE>)  # a path that ccache knows as one; CMake's has -Xclang
   set(options_of_sharing "")
 endif()
 

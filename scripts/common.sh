@@ -7,7 +7,7 @@ jobs="${ORRERY_JOBS:-$(nproc)}"
 export ORRERY_CACHE="$cache"
 export ORRERY_PYTHON="${ORRERY_PYTHON:-$cache/venv/bin/python}"
 export CCACHE_DIR="${CCACHE_DIR:-$cache/ccache}" CCACHE_BASEDIR="${CCACHE_BASEDIR:-$root}" CCACHE_NOHASHDIR=1
-export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros}"  # what precompiled headers need
+export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros}" CCACHE_PCH_EXTSUM=1  # what precompiled headers need
 export CCACHE_MAXSIZE="${CCACHE_MAXSIZE:-5G}"
 # Ranks of Open MPI in containers: as root, and more ranks than cores.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1

@@ -6,9 +6,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC forgets which headers were the system's, and has false alarms about strings (PR 105651) there. clang looks for them.
   set(options_of_sharing -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
 else()
-  set(options_for_ccache -Xclang -fno-pch-timestamp)  # the same bytes at any time
-  set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -include-pch <PCH_FILE>)  # a path that ccache knows as one; CMake's has -Xclang
+  set(options_for_ccache "")
   set(options_of_sharing "")
+  # CMake's has -Xclang before paths, which ccache then takes for other words.
+  set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -include-pch <PCH_FILE>)
 endif()
 
 # orrery_headers(NAME LIBRARIES targets... HEADERS headers... [OPTIONS flags...] [GCC_ONLY]): parses HEADERS, beside those
@@ -24,6 +25,9 @@ function(orrery_headers name)
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${empty})
   target_link_libraries(${name} PRIVATE orrery_flags fmt::fmt tl::expected ${PARSED_LIBRARIES})
   target_compile_options(${name} PRIVATE ${PARSED_OPTIONS} ${options_for_ccache})
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/scripts/cmake/precompile.sh)
+  endif()
   target_precompile_headers(${name} PRIVATE
     <algorithm> <array> <cmath> <cstdint> <filesystem> <functional> <limits> <map> <memory> <numeric> <optional> <set> <span>
     <string> <string_view> <tuple> <unordered_map> <utility> <vector> <fmt/format.h> <tl/expected.hpp> ${PARSED_HEADERS})

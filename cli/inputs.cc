@@ -311,10 +311,4 @@ Result<void> check_cores(int ranks, const base::Options& options) {
                 "{} ranks on {} cores", ranks, machine.cores);
 }
 
-Result<void> check_objective(const ModelSpec& model) {
-  if (model.family != model::Family::kLlama4) return {};
-  return refuse(kUnsupported, "'orrery plan' and 'orrery simulate' take it",
-                "the executor does not train '{}': it has gates on what experts read", model.name);
-}
-
 }  // namespace orrery::cli

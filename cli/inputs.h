@@ -115,8 +115,4 @@ Result<Scene> scene_of(const base::Options& options, const Plan& plan, std::stri
 /// Error: kInconsistent, when the plan has more ranks than the cluster devices.
 Result<void> check_ranks(const Plan& plan, const Topology& cluster);
 
-/// Whether the executor trains models of this family, be their objective next tokens, masked ones
-/// or classes. Error: kUnsupported.
-Result<void> check_objective(const ModelSpec& model);
-
 }  // namespace orrery::cli

@@ -51,12 +51,17 @@ namespace orrery::model {
 ///                 dgates, a, gates, choice, scores -> da
 ///   kDispatch     a, choice -> rows [R,h], slots [T,k]
 ///                 drows, slots -> da (partial when drows is)
+///   kDispatch, routing.of_inputs:  rows times their gates
+///                 a, choice, gates -> rows, slots
+///                 drows, slots, gates, a -> da, dgates (partial when drows is)
 ///   kExpertIn     rows, w(W of each expert) -> u [R,f or 2f]
 ///                 d, rows -> drows
 ///   kExpertOut    g, w(W of each expert) -> rows [R,h] (partial over tp)
 ///                 d, g -> dg
 ///   kCombine      rows, gates, slots (, z) -> p [T,h] (partial when rows is)
 ///                 d, rows, gates, slots (, z) -> drows, dgates (partial when rows is) (, dz)
+///   kCombine, routing.of_inputs:  of rows that had their gates before
+///                 rows, slots -> p;  d, slots -> drows
 ///   kPatchProduct a, w(W (, bias)) -> y [b,s,out]            W whole on every tensor rank
 ///                 d, a -> da, or (dw only)
 ///   kPool         x [b,s,h] -> y [b,h]                       mean of the first kv_tokens tokens
@@ -80,7 +85,8 @@ namespace orrery::model {
 ///                 dqkv, qkv -> dqkv                          its statistics are computed anew
 ///   kAttention, with sinks:  w(sinks [n]) as well; backward kBG
 ///   kAttention, in windows of side r:  w(biases [n, (2r-1)^2]) as well, added to scores by the
-///                                difference of two places in the window; backward kBG
+///                                difference of two places in the window; backward kBG.
+///                                `windows` says where they lie
 ///   kLatentAttention  q [b,s,nd], kv [b,s,n(d-r+v)], rotated part of keys [b,s,r]
 ///                   -> o [b,s,nv], lse [b,n,s] fp32          kv: of each head d - r numbers of its
 ///                 do, q, kv, kr, o, lse -> dq, dkv, dkr      key, then its value's v
@@ -181,6 +187,18 @@ std::string_view to_string(SegmentKind kind);
 enum class Phase : std::uint8_t { kF, kB, kG, kBG };
 std::string_view to_string(Phase phase);
 
+/// Where the windows of attention lie in an image (Swin, arXiv 2103.14030, section 3.2). Its tokens
+/// stand so that those which become one stand together: as `merges` mergings are still to come, in
+/// squares of side 2^merges by rows, inside them in Z-order (model/windows.h). Every other block
+/// from the second of the stage on moves its windows by half a side: over the end of the image they
+/// go on at its beginning, where what was apart stays apart.
+struct ImageWindows {
+  std::int64_t tokens = 0;  // of an image in this stage; 0: windows are the sequences of the shape
+  int merges = 0;
+  std::int64_t first_block = 0;  // of the stage
+  bool operator==(const ImageWindows&) const = default;
+};
+
 /// Local (per rank) dimensions of a segment: everything its cost and its executor need.
 ///
 /// Which fields a kind uses, beside dtype, sequences and tokens:
@@ -209,7 +227,7 @@ std::string_view to_string(Phase phase);
 ///                                tokens without a patch; tokens: all numbers, or the one target
 ///   kActivation                  in f (2f when gated), out f, activation, gated
 ///   kRouter                      in h, experts, top_k, routing (, shared)
-///   kDispatch, kCombine          in h, experts, top_k, capacity (, shared)
+///   kDispatch, kCombine          in h, experts, top_k, capacity, routing (, shared)
 ///   kExpertIn, kExpertOut        in, out, experts of this rank, capacity (of one source); tokens:
 ///                                rows of one sequence, R / b, a multiple of experts * capacity
 ///   kPatchProduct                in, out (, bias)
@@ -222,7 +240,7 @@ std::string_view to_string(Phase phase);
 ///                                token_bits, key_bits
 ///                                kAttention as well: rope, reach, chunked, score_cap, score_scale,
 ///                                sinks, alibi (heads of all ranks, tensor_parts, part_stride),
-///                                weights (elements of a table of biases in a window)
+///                                weights (elements of a table of biases in a window), windows
 ///   kHeadNorm                    heads, kv_heads, head_dim, epsilon, bias (has gains), whole
 ///   kLatentAttention             heads, head_dim, value_dim, rope_dim, parts (tensor ranks); as
 ///                                kAttention. Indexed: index_heads H, index_dim e, top_k keys of a
@@ -285,7 +303,8 @@ struct SegmentShape {
   std::int64_t top_k = 0;     // experts of a token; keys that an indexer chooses
   std::int64_t capacity = 0;  // rows of an expert per sequence on this rank
   bool shared = false;        // a shared expert's gate and output
-  Routing routing = {};       // kRouter; of no price, so profiles do not state it
+  Routing routing = {};       // no measured time depends on it, so profiles do not state it
+  ImageWindows windows = {};  // the same
   // products of quantised operands; norms and activations that make such operands
   Format format = Format::kNone;
   // products: the input comes in the compute type, the weights are quantised for each use; else

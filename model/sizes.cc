@@ -57,11 +57,14 @@
 ///                                                   + 16Tk
 ///                 B      kTh                        e(Th + Rh) + 8Tk
 ///                                                   + [bf16] 4Th
+///     of inputs   F      kTh                        4Tk more
+///                 B      4kTh                       8Tk + eTh more
 ///   kExpertIn/Out        as linears with T = R rows and a product [in, out] for each expert
 ///   kCombine      F      2mTh                       e(Rh + Th) + 4Tm + 8Tk + [shared] eTh
 ///                                                   + [bf16] 4Th
 ///                 B      3mTh                       e(2Rh + Th) + 8Tm + 8Tk + [shared] 2eTh
 ///                                                   + [bf16] 4Th
+///     of inputs   F | B  kTh | 0                    e(Rh + Th) + 8Tk; F + [bf16] 4Th
 ///   kPatchProduct        as linears
 ///   kPool         F, B   b r h (r kv_tokens)        F e(b r h + b h), B e(Th + b h)
 ///   kBias .. kValues     partitioned_sizes.h
@@ -357,9 +360,12 @@ struct Rows {
   PhaseWork dispatch() const {
     ORRERY_CHECK(s.in > 0 && s.top_k > 0 && s.expert_rows() > 0);
     const double tensors = e * (t + real(s.expert_rows())) * in, ids = kIdBytes * t * real(s.top_k);
-    if (phase == kF) return make(0, tensors + 2 * ids, 2 * 8 * tokens * s.top_k);
+    const double g = s.routing.of_inputs ? 1 : 0, added = real(s.top_k) * t * in,
+                 gates = g * kFloatBytes * t * real(s.gates());
+    if (phase == kF) return make(g * added, tensors + 2 * ids + gates, 2 * 8 * tokens * s.top_k);
     if (!has_b) return {};
-    return make(real(s.top_k) * t * in, tensors + ids, bf16 ? temporary_float(tokens * s.in) : 0);
+    return make((1 + 3 * g) * added, tensors + ids + 2 * gates + g * e * t * in,
+                bf16 ? temporary_float(tokens * s.in) : 0);
   }
 
   // Weighted sums in fp32. Backward: a row's gradient is its token's times the gate, a gate's the
@@ -370,6 +376,8 @@ struct Rows {
     const double x = e * t * in, rows = e * real(s.expert_rows()) * in, m = real(s.gates());
     const double gates = kFloatBytes * t * m, slots = kIdBytes * t * real(s.top_k);
     const std::int64_t sum = bf16 ? temporary_float(tokens * s.in) : 0;
+    if (s.routing.of_inputs)
+      return make(phase == kF ? m * t * in : 0, rows + x + slots, phase == kF ? sum : 0);
     if (phase == kF)
       return make(2 * m * t * in, rows + x + gates + slots + (s.shared ? x : 0), sum);
     return make(3 * m * t * in, 2 * rows + x + 2 * gates + slots + (s.shared ? 2 * x : 0), sum);

@@ -309,6 +309,7 @@ void add_features(base::Fingerprint& f, const ModelSpec& m) {
   if (const Routing& r = m.routing; r != plain.routing) {
     f.add("routing").add(r.sigmoid).add(r.groups).add(r.groups_per_token);
     f.add(r.normalised).add(r.scale);
+    if (r.of_inputs) f.add("gates of inputs");
   }
   for (const auto* factors : {&m.short_factors, &m.long_factors}) {
     if (!factors->empty()) f.add("longrope");

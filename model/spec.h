@@ -131,13 +131,14 @@ struct Indexer {
 /// largest score. Experts stand in `groups` equal groups side by side, and only those of the
 /// `groups_per_token` best count (DeepSeek-V2, arXiv 2405.04434, section 2.2.2; V3, 2412.19437,
 /// section 2.1.2): best by the largest score of a group, with `sigmoid` by the sum of its two
-/// largest. Gates are the chosen scores, `normalised` over their sum, times `scale`. It changes
-/// neither size nor work.
+/// largest. Gates are the chosen scores, `normalised` over their sum, times `scale`. They weight
+/// what experts make or, `of_inputs`, what they read (Llama 4). It changes no size.
 struct Routing {
   bool sigmoid = false;
   std::int64_t groups = 1, groups_per_token = 1;
   bool normalised = true;
   double scale = 1;
+  bool of_inputs = false;
   bool operator==(const Routing&) const = default;
 };
 /// Attention and MLP one behind the other, or both on the block's input: behind one norm, or each

@@ -8,7 +8,7 @@
 #include "cli/inputs.h"
 #include "cli/measured/replay_report.h"
 #include "cli/text/show.h"
-#include "cli/training_program.h"
+#include "plan/lowering/lower.h"
 #include "plan/program/memory.h"
 #include "sim/simulate.h"
 
@@ -125,7 +125,7 @@ Result<int> run(const Options& options, const Invocation&) {
     return refuse(ErrorCode::kUnsupported, "plan again with --precision bf16 or fp32",
                   "the executor emulates {}: its times are not a device's",
                   model::to_string(plan.precision));
-  TRY(const plan::Program program, training_program(plan, scene.model));
+  TRY(const plan::Program program, plan::lower(plan, scene.model));
   TRY(const std::vector<int> ranks, ranks_of(options, program));
   TRY_VOID(check_trainable(program));
   plan::Timeline timeline;

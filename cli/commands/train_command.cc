@@ -4,7 +4,7 @@
 #include "cli/executor_calls.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
-#include "cli/training_program.h"
+#include "plan/lowering/lower.h"
 
 namespace orrery::cli {
 
@@ -39,7 +39,7 @@ Result<int> run(const Options& options, const Invocation& invocation) {
   TRY(const Plan plan, plan::load_plan(options.string("plan")));
   TRY(ModelSpec base, model::find_model(plan.model));
   TRY(const ModelSpec model, model::with_adapter(std::move(base), plan.adapter));
-  TRY(const plan::Program program, training_program(plan, model));
+  TRY(const plan::Program program, plan::lower(plan, model));
   const bool alone = !launched_as_rank();
   if (alone) {
     const int ranks = options.has("ranks") ? options.count("ranks") : plan.world_size();

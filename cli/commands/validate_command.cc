@@ -239,7 +239,6 @@ Result<int> run(const Options& options, const Invocation& invocation) {
   TRY(const std::vector<NamedPlan> plans, plans_to_train(options, whole));
   const Plan& first = plans.front().plan;
   TRY(const ModelSpec model, model::with_adapter(std::move(whole), first.adapter));
-  TRY_VOID(check_objective(model));
   if (!launched_as_rank()) TRY_VOID(check_cores(ranks, options));
   TRY(const std::vector<plan::Program> programs, programs_of(plans, model));
   TRY(const std::string profile, profile_of_this_machine(options, ranks));

@@ -104,15 +104,15 @@ AttentionGradients explicit_backward(const SegmentShape& s, const AttentionInput
                                      const at::Tensor& d, const AttentionOutputs& out,
                                      ScoreTerms& terms);
 
-/// Inside windows, each a sequence of the shape: [windows, n, w, d]. `gradient`: fp32, added to;
+/// Inside windows, [windows, n, w, d] by token, in block `layer`. `gradient`: fp32, added to;
 /// undefined where none is wanted.
 struct WindowBiases {
   at::Tensor table, gradient;  // [n, (2r-1)^2]
 };
-AttentionOutputs windows_forward(const SegmentShape& s, const AttentionInputs& in,
-                                 const at::Tensor& table);
-AttentionGradients windows_backward(const SegmentShape& s, const AttentionInputs& in,
-                                    const at::Tensor& d, const AttentionOutputs& out,
-                                    const WindowBiases& windows);
+AttentionOutputs windows_forward(const SegmentShape& s, std::int64_t layer,
+                                 const AttentionInputs& in, const at::Tensor& table);
+AttentionGradients windows_backward(const SegmentShape& s, std::int64_t layer,
+                                    const AttentionInputs& in, const at::Tensor& d,
+                                    const AttentionOutputs& out, const WindowBiases& windows);
 
 }  // namespace orrery::executor::kernels

@@ -312,7 +312,7 @@ void pack_on_device(const SegmentShape& s, const AttentionGradients& from, at::T
 
 AttentionOutputs whole_forward(const SegmentShape& s, Operands& o, SegmentContext& context) {
   const AttentionInputs in = prepare(s, o.reads[0], context);
-  if (s.weights > 0) return windows_forward(s, in, o.weights[0]);
+  if (s.weights > 0) return windows_forward(s, context.layer, in, o.weights[0]);
   if (s.explicit_core()) return explicit_forward(s, in, score_terms(s, o, Phase::kF, context));
   return masked_forward(s, in);
 }
@@ -325,7 +325,8 @@ AttentionGradients whole_backward(const SegmentShape& s, Phase phase, Operands& 
                              o.reads[3].view({s.sequences, s.heads, s.tokens})};
   if (s.weights > 0) {
     const bool trained = has_weight_gradient(phase);
-    return windows_backward(s, in, d, out, {o.weights[0], trained ? o.gradients[0] : at::Tensor{}});
+    return windows_backward(s, context.layer, in, d, out,
+                            {o.weights[0], trained ? o.gradients[0] : at::Tensor{}});
   }
   if (!s.explicit_core()) return masked_backward(s, in, d, out);
   ScoreTerms terms = score_terms(s, o, phase, context);

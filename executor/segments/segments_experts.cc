@@ -11,10 +11,13 @@
 ///                otherwise, softmax   g_j dg_j - p_j t               | -p_j t
 ///                otherwise, sigma     g_j dg_j (1 - p_j)             | 0
 ///   dispatch   rows[slot_j] = a, other rows 0;  da = sum_j drows[slot_j]
+///              of inputs: rows[slot_j] = g_j a;  da = sum_j g_j drows[slot_j], dg_j = a .
+///              drows[slot_j]
 ///   experts    linears, each over its rows; where tensor ranks sum the outputs, each rank adds the
 ///              bias of features of its own
 ///   combine    p = sum_j g_j rows[slot_j] (+ g_k z)
 ///              drows[slot_j] = g_j d,  dg_j = d . rows[slot_j]  (, dz = g_k d, dg_k = d . z)
+///              of inputs: with all g_j = 1, and no dg
 ///
 /// Rows lie as [E, b, capacity], in order of token; behind an exchange as [source, experts of this
 /// rank, b, capacity]. A choice beyond its expert's capacity has slot -1: its row and its gate's
@@ -185,11 +188,30 @@ void send_rows(const SegmentShape& s, Operands& o) {
   const T* a = o.reads[0].const_data_ptr<T>();
   std::int64_t* slots = o.writes[1].make().mutable_data_ptr<std::int64_t>();
   assign_slots(s, o.reads[1].const_data_ptr<std::int64_t>(), slots);
+  const float* gates = s.routing.of_inputs ? o.reads[2].const_data_ptr<float>() : nullptr;
   T* rows = o.writes[0].make().zero_().mutable_data_ptr<T>();
   each_token(s, [&](std::int64_t t) {
-    for (std::int64_t j = 0; j < s.top_k; ++j)
-      if (const std::int64_t slot = slots[t * s.top_k + j]; slot >= 0)
+    for (std::int64_t j = 0; j < s.top_k; ++j) {
+      const std::int64_t slot = slots[t * s.top_k + j];
+      if (slot >= 0 && gates != nullptr)
+        scaled(rows + slot * s.in, gates[t * s.gates() + j], a + t * s.in, s.in);
+      else if (slot >= 0)
         std::copy_n(a + t * s.in, s.in, rows + slot * s.in);
+    }
+  });
+}
+
+/// dg of gates of what experts read.
+template <class T>
+void dispatched_gates(const SegmentShape& s, Operands& o) {
+  const T *drows = o.reads[0].const_data_ptr<T>(), *a = o.reads[3].const_data_ptr<T>();
+  const std::int64_t* slots = o.reads[1].const_data_ptr<std::int64_t>();
+  float* dgates = o.writes[1].make().mutable_data_ptr<float>();
+  each_token(s, [&](std::int64_t t) {
+    for (std::int64_t j = 0; j < s.top_k; ++j) {
+      const std::int64_t slot = slots[t * s.top_k + j];
+      dgates[t * s.gates() + j] = slot < 0 ? 0 : dot(a + t * s.in, drows + slot * s.in, s.in);
+    }
   });
 }
 
@@ -219,8 +241,22 @@ void add_rows(const SegmentShape& s, const at::Tensor& from, const at::Tensor& s
   });
 }
 
+/// drows of rows that had their gates before.
+template <class T>
+void spread(const SegmentShape& s, Operands& o) {
+  const T* d = o.reads[0].const_data_ptr<T>();
+  const std::int64_t* slots = o.reads[1].const_data_ptr<std::int64_t>();
+  T* drows = o.writes[0].make().zero_().mutable_data_ptr<T>();
+  each_token(s, [&](std::int64_t t) {
+    for (std::int64_t j = 0; j < s.top_k; ++j)
+      if (const std::int64_t slot = slots[t * s.top_k + j]; slot >= 0)
+        std::copy_n(d + t * s.in, s.in, drows + slot * s.in);
+  });
+}
+
 template <class T>
 void combine_backward(const SegmentShape& s, Operands& o) {
+  if (s.routing.of_inputs) return spread<T>(s, o);
   const T *d = o.reads[0].const_data_ptr<T>(), *rows = o.reads[1].const_data_ptr<T>(),
           *z = s.shared ? o.reads[4].const_data_ptr<T>() : nullptr;
   const float* gates = o.reads[2].const_data_ptr<float>();
@@ -277,16 +313,20 @@ void router(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
 void dispatch(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
   if (phase == Phase::kF) return of_type(s, [&]<class T>(T) { send_rows<T>(s, o); });
   at::Tensor sums = zero_sums(s, o.writes[0]);
-  of_type(s, [&]<class T>(T) { add_rows<T>(s, o.reads[0], o.reads[1], nullptr, sums); });
+  const float* gates = s.routing.of_inputs ? o.reads[2].const_data_ptr<float>() : nullptr;
+  of_type(s, [&]<class T>(T) {
+    add_rows<T>(s, o.reads[0], o.reads[1], gates, sums);
+    if (s.routing.of_inputs) dispatched_gates<T>(s, o);
+  });
   round_to(o.writes[0], sums);
 }
 
 void combine(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
   if (phase != Phase::kF) return of_type(s, [&]<class T>(T) { combine_backward<T>(s, o); });
-  const float* gates = o.reads[1].const_data_ptr<float>();
+  const float* gates = s.routing.of_inputs ? nullptr : o.reads[1].const_data_ptr<float>();
   at::Tensor sums = zero_sums(s, o.writes[0]);
   of_type(s, [&]<class T>(T) {
-    add_rows<T>(s, o.reads[0], o.reads[2], gates, sums);
+    add_rows<T>(s, o.reads[0], o.reads[s.routing.of_inputs ? 1 : 2], gates, sums);
     if (!s.shared) return;
     const T* z = o.reads[3].const_data_ptr<T>();
     float* to = sums.mutable_data_ptr<float>();

@@ -18,7 +18,7 @@ Routing usual(Family family) {
     case kGlm4Moe:
     case kMinimaxM2:
     case kNemotronH: return {.sigmoid = true};
-    case kLlama4: return {.sigmoid = true, .normalised = false};
+    case kLlama4: return {.sigmoid = true, .normalised = false, .of_inputs = true};
     case kDeepSeek:
     case kDeepSeekV2:
     case kQwen2Moe:

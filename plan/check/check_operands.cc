@@ -88,7 +88,10 @@ Operands router(const SegmentShape& s, Phase phase) {
 Operands combine(const SegmentShape& s, Phase phase) {
   const std::int64_t x = s.token_count() * s.in, rows = s.expert_rows() * s.in,
                      gates = s.token_count() * s.gates();
-  Operands o{.reads = {rows, gates, s.token_count() * s.top_k}, .writes = {x}};
+  const std::int64_t slots = s.token_count() * s.top_k;
+  if (s.routing.of_inputs && phase == kF) return {.reads = {rows, slots}, .writes = {x}};
+  if (s.routing.of_inputs) return {.reads = {x, slots}, .writes = {rows}};
+  Operands o{.reads = {rows, gates, slots}, .writes = {x}};
   if (phase != kF) {
     o.reads.insert(o.reads.begin(), x);
     o.writes = {rows, gates};
@@ -103,9 +106,15 @@ Operands routed(const SegmentShape& s, Phase phase) {
   if (s.kind == kRouter) return router(s, phase);
   if (s.kind == kCombine) return combine(s, phase);
   const std::int64_t x = s.token_count() * s.in, rows = s.expert_rows() * s.in,
-                     slots = s.token_count() * s.top_k;
-  if (phase == kF) return {.reads = {x, slots}, .writes = {rows, slots}};
-  return {.reads = {rows, slots}, .writes = {x}};
+                     slots = s.token_count() * s.top_k, gates = s.token_count() * s.gates();
+  Operands o = phase == kF ? Operands{.reads = {x, slots}, .writes = {rows, slots}}
+                           : Operands{.reads = {rows, slots}, .writes = {x}};
+  if (!s.routing.of_inputs) return o;
+  o.reads.push_back(gates);
+  if (phase == kF) return o;
+  o.reads.push_back(x);
+  o.writes.push_back(gates);
+  return o;
 }
 
 /// Of attention, whole and in blocks of a ring: queries and outputs q, keys and values kv of as

@@ -142,7 +142,9 @@ class Values {
   std::vector<InstanceIndex> linear_operands(const Op& op, const SegmentShape& shape) const {
     std::vector<BufferRef> refs;
     const bool forward = op.phase == kF;
-    if (shape.kind == kCombine && op.reads.size() >= 4 - std::size_t{forward}) {
+    if (shape.kind == kCombine && shape.routing.of_inputs) {
+      if (forward && !op.reads.empty()) refs = {op.reads[0]};
+    } else if (shape.kind == kCombine && op.reads.size() >= 4 - std::size_t{forward}) {
       refs.push_back(op.reads[forward ? 0 : 1]);
       if (shape.shared) refs.push_back(op.reads.back());
     }

@@ -25,6 +25,20 @@ namespace orrery::plan {
 
 namespace {
 
+/// Blocks of a stage are those of as many tokens.
+model::ImageWindows windows_of(const ModelSpec& m, std::int64_t tokens) {
+  model::ImageWindows windows{.tokens = tokens};
+  bool before = true;
+  for (const model::BlockRun& run : m.runs) {
+    before = before && run.shape.token_share != m.token_share;
+    if (before) windows.first_block += run.count;
+    if (run.shape.entry == model::BlockEntry::kPatchMerging &&
+        run.shape.token_share > m.token_share)
+      ++windows.merges;
+  }
+  return windows;
+}
+
 class Attention {
  public:
   Attention(Builder& b, const LayerStrategy& s, const UnitUse& use, const AttentionEnds& ends)
@@ -90,6 +104,7 @@ class Attention {
     s.score_scale = m_.score_scale;
     s.sinks = m_.sinks;
     if (m_.window > 0) s.weights = n * m_.relative_positions();
+    if (m_.window > 0) s.windows = windows_of(m_, tokens);
     if (m_.position == model::PositionKind::kAlibi) {
       s.alibi = m_.heads;
       s.parts = tp_;

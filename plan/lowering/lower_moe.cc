@@ -49,6 +49,7 @@ ExpertMlp::ExpertMlp(Builder& b, const LayerStrategy& strategy, const UnitUse& b
           m_.experts / m_.routing.groups * m_.routing.groups_per_token >= m_.experts_per_token,
       "groups of experts that hold no choices");
   ORRERY_CHECK(!narrow() || !gated_shared(), "a gated shared expert beside experts in a latent");
+  ORRERY_CHECK(!gates_inputs() || (!narrow() && !gated_shared()), "gates of what experts read");
   expert_ = b_.group("expert", s_.ep, s_.folded ? 1 : l_.token_stride());
   const std::int64_t bs = b_.sequences(l_), gates = m_.experts_per_token + (gated_shared() ? 1 : 0);
   capacity_ = m_.expert_capacity(b_.tokens(sent_));
@@ -88,7 +89,7 @@ SegmentShape ExpertMlp::token_shape(SegmentKind kind, const Layout& l) const {
   s.capacity = kind == kRouter ? 0 : capacity_;
   s.shared = gated_shared();
   s.bias = kind == kRouter && m_.expert_bias;
-  if (kind == kRouter) s.routing = m_.routing;
+  if (kind == kRouter || gates_inputs()) s.routing = m_.routing;
   return s;
 }
 
@@ -227,10 +228,12 @@ void ExpertMlp::forward(BufferRef in, BufferRef out, Ops& ops) {
   }
   const BufferRef sent = s_.ep > 1 ? padded("rows sent", width_) : rows_in_;
   const BufferRef made = s_.ep > 1 ? padded("rows made", width_) : rows_out_;
-  ops.push_back(compute(b_, "dispatch", token_shape(kDispatch, sent_), kF, {x, whole_choice_},
+  BufferRefs chosen{x, whole_choice_}, reads{rows_out_};
+  (gates_inputs() ? chosen : reads).push_back(whole_gates_);
+  reads.push_back(slots_);
+  ops.push_back(compute(b_, "dispatch", token_shape(kDispatch, sent_), kF, std::move(chosen),
                         {sent, slots_}));
   exchanged("rows", sent, rows_in_, ops);
-  BufferRefs reads{rows_out_, whole_gates_, slots_};
   BufferRef shared;
   if (shares) shared = shared_forward(c, ops);
   if (gated_shared()) reads.push_back(shared);
@@ -256,13 +259,17 @@ void ExpertMlp::backward(BufferRef d, BufferRef in, BufferRef out, Ops& ops) {
   const BufferRef whole_dgates = all("dgates", dgates);
   const BufferRef home = padded("d rows out", width_),
                   away = s_.ep > 1 ? padded("d rows made", width_) : home;
-  BufferRefs reads{dx, rows_out_, whole_gates_, slots_}, writes{home, whole_dgates};
+  BufferRefs reads{dx, slots_}, writes{home};
+  if (!gates_inputs()) {
+    reads = {dx, rows_out_, whole_gates_, slots_};
+    writes.push_back(whole_dgates);
+  }
   if (gated) {
     reads.push_back(s_.folded ? own_shared("shared z") : shared_buffer("z", m_.hidden));
     writes.push_back(s_.folded ? own_shared("shared dz") : shared_buffer("dz", m_.hidden));
   }
   ops.push_back(compute(b_, "combine", token_shape(kCombine, sent_), kB, std::move(reads), writes));
-  if (!s_.folded) reduced("dgates", dgates, ops);
+  if (!s_.folded && !gates_inputs()) reduced("dgates", dgates, ops);
   exchanged("d rows out", home, away, ops);
   const Mlp experts = expert();
   const BufferRef dg = padded("expert dg", experts.out.in),
@@ -274,7 +281,14 @@ void ExpertMlp::backward(BufferRef d, BufferRef in, BufferRef out, Ops& ops) {
   const BufferRef d_latent = narrow() ? b_.tensor("d latent", l_, width_) : out;
   const char* const what = narrow() ? "d latent" : "dc";
   const BufferRef part = all(what, d_latent);
-  ops.push_back(compute(b_, "dispatch", token_shape(kDispatch, sent_), kB, {back, slots_}, {part}));
+  BufferRefs returned{back, slots_}, made_of{part};
+  if (gates_inputs()) {
+    returned.insert(returned.end(), {whole_gates_, all("c", in)});
+    made_of.push_back(whole_dgates);
+  }
+  ops.push_back(compute(b_, "dispatch", token_shape(kDispatch, sent_), kB, std::move(returned),
+                        std::move(made_of)));
+  if (!s_.folded && gates_inputs()) reduced("dgates", dgates, ops);
   if (narrow()) {
     if (!s_.folded) reduced(what, d_latent, ops);
     ops.push_back(latent_product(true, kBG, {d_latent, in}, out));

@@ -192,6 +192,9 @@ class Adapters : TensorPart {
 /// data`: stride ep): nothing of rows or gates is gathered or partial. Only a shared expert is
 /// still split over tp: it reads gathered tokens, and its sums are scattered before they are added.
 ///
+/// Where gates weight what experts read (Llama 4): rows = dispatch(c, choice, gates), q =
+/// combine(out), and the gates' gradients, dot products with c, come of dispatch.
+///
 /// In a latent (ModelSpec::expert_hidden, l): x = W_to c on the layout's tokens in front of
 /// dispatch, q = W_from of what combine makes, both whole on every tensor rank. Rows have l
 /// features; router and shared expert read c, and the shared one's sums are completed on their own.
@@ -229,6 +232,7 @@ class ExpertMlp : TensorPart {
   /// Its output is weighted by a gate of its own and added in combine; else it is added behind it.
   bool gated_shared() const { return m_.shared_ffn > 0 && m_.shared_gate; }
   Op product(const Mlp& p, bool in, Phase phase, BufferRefs reads, BufferRef to);
+  bool gates_inputs() const { return m_.routing.of_inputs; }
   /// whole(), unless every tensor rank sends its own tokens.
   BufferRef all(const std::string& what, BufferRef x) { return s_.folded ? x : whole(what, x); }
   /// Experts read and write a latent narrower than the block.

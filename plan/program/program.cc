@@ -107,6 +107,9 @@ class ProgramDigest {
     if (s.experts > 0) add_each(s.experts, s.top_k, s.capacity, s.shared);
     if (const model::Routing& r = s.routing; r != model::Routing{})
       add_each(r.sigmoid, r.groups, r.groups_per_token, r.normalised, r.scale);
+    if (s.routing.of_inputs) add(s.routing.of_inputs);
+    if (const model::ImageWindows& w = s.windows; w.tokens > 0)
+      add_each(w.tokens, w.merges, w.first_block);
     if (s.steps > 1) add(s.steps);
     if (s.token_bits != 0) add(s.token_bits);
     if (s.key_bits != 0) add_each(s.key_bits, s.token_bits);

@@ -52,8 +52,21 @@ inline model::ModelSpec small_sparse() {
   return m;
 }
 
-/// 32 patches; two blocks of width 32 in windows of 4 x 4, then two of width 64 on a quarter of the
-/// tokens in windows of 2 x 2.
+/// Llama 4's mixtures: sigmoids weight what experts read, one expert reads all; none drops a token.
+inline model::ModelSpec small_llama4(std::int64_t choices = 1) {
+  model::ModelSpec m = made_small(model::find_model("llama-tiny").value(), "small llama 4");
+  m.ffn = 48;
+  m.shared_ffn = 40;
+  m.shared_gate = false;
+  m.experts = 8;
+  m.experts_per_token = choices;
+  m.capacity_factor = 8.0 / static_cast<double>(choices);
+  m.routing = {.sigmoid = true, .normalised = false, .of_inputs = true};
+  return m;
+}
+
+/// 8 x 8 patches; two blocks of width 32 in windows of 4 x 4, then two of width 64 on a quarter of
+/// the tokens in windows of 2 x 2.
 inline model::ModelSpec small_swin() {
   model::ModelSpec m = small_vit();
   m.name = "small swin";
@@ -65,6 +78,7 @@ inline model::ModelSpec small_swin() {
   m.hidden = 32;
   m.head_dim = 8;
   m.ffn = 64;
+  m.max_positions = 64;
   m.window = 16;
   const model::BlockShape first = m;
   model::BlockShape merging = m;

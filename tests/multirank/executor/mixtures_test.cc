@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "plan_cases_fixture.h"
 #include "tests/support/rank_body.h"
+#include "tests/support/small_kinds.h"
 
 namespace orrery::executor::testing {
 namespace {
@@ -79,6 +80,8 @@ const Mixture kMixtures[] = {
        m.routing = {.sigmoid = true, .groups = 4, .groups_per_token = 2, .scale = 2.5};
        return m;
      }},
+    {"Llama 4: sigmoids of one choice weight what experts read, nothing dropped",
+     [] { return tests::small_llama4(); }},
     {"experts in a latent, a shared one outside it, nothing dropped",
      [] {
        ModelSpec m = mixture(8, 4);

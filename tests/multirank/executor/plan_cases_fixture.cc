@@ -27,7 +27,8 @@ constexpr std::int64_t kSequence = 32, kGlobalBatch = 8;
 
 Plan uniform(const model::ModelSpec& model, plan::UniformOptions options) {
   options.global_batch = kGlobalBatch;
-  options.sequence = kSequence;
+  options.sequence =
+      model.patch_features > 0 ? model.max_positions : kSequence;  // an image is whole
   options.precision = model::Precision::kFloat32;
   base::Result<Plan> made = plan::uniform_plan(model, "local", 1, options);
   if (!made) throw std::runtime_error(base::to_string(made.error()));

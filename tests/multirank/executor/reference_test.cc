@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
@@ -14,6 +15,8 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
@@ -31,203 +34,14 @@
 
 #include "executor/runtime/interpreter.h"
 #include "executor/state/data.h"
-#include "executor/state/images.h"
-#include "plan/lowering/lower.h"
+#include "reference_fixture.h"
 #include "tests/support/scan_reference.h"
 #include "tests/support/small_kinds.h"
 
-namespace orrery::executor {
+namespace orrery::executor::testing {
 namespace {
 
 using model::ModelSpec;
-
-constexpr std::int64_t kSequences = 3, kStep = 6;  // whose gradients are looked at
-constexpr std::uint64_t kSeed = 5;
-
-/// Tensors by name ("blocks.2.norm1.weight"), as they stand on the one rank.
-class Named {
- public:
-  std::map<std::string, at::Tensor> all;
-  const at::Tensor& at(const std::string& name) const {
-    const auto found = all.find(name);
-    ORRERY_CHECK(found != all.end(), "no parameter '{}'", name);
-    return found->second;
-  }
-};
-
-std::string of_layer(std::string name, std::int64_t layer) {
-  const std::string place = "{layer}";
-  if (const auto at = name.find(place); at != std::string::npos)
-    name.replace(at, place.size(), std::to_string(layer));
-  return name;
-}
-
-/// The persistent tensors of a category, fp64; those that something reads.
-Named held(const plan::Program& program, const Interpreter& trained,
-           plan::BufferCategory category) {
-  Named named;
-  for (const auto& p : program.classes[0].persistent) {
-    const plan::BufferDecl& decl = program.buffers[p.buffer];
-    if (decl.category != category || !decl.unit) continue;
-    const at::Tensor flat = trained.persistent(p.buffer, p.layer).to(at::kDouble).clone();
-    for (const plan::Parameter& parameter : program.units[*decl.unit].parameters)
-      if (parameter.uses > 0)
-        named.all[of_layer(parameter.name, p.layer)] =
-            flat.narrow(0, parameter.offset, elements_of(parameter.local_shape))
-                .view(parameter.local_shape)
-                .clone();
-  }
-  return named;
-}
-
-/// One model's loss of a batch, from its parameters.
-using Loss = at::Tensor(const ModelSpec&, const Named&);
-
-/// A step of the interpreter behind some others, and the same by `loss`. Gradients of queries and
-/// keys are differences of nearly equal numbers where attention is nearly even (and a bias of keys,
-/// which moves all scores of a query alike, has none): what is below a hundredth of the whole
-/// gradient is held against that.
-void expect_reference(const ModelSpec& m, Loss* loss) {
-  const plan::Plan plan = plan::uniform_plan(m, "local", 1,
-                                             {.micro_batch = kSequences,
-                                              .global_batch = kSequences,
-                                              .precision = model::Precision::kFloat32})
-                              .value();
-  const plan::Program program = plan::lower(plan, m).value();
-  RunOptions options;
-  options.seed = kSeed;
-  options.optimizer.learning_rate = 1e-2;  // away from biases of zero and gains of one
-  Site site = open_site("cpu", "self", 1).value();
-  std::optional<TokenData> data;
-  if (!reads_images(program)) data = TokenData::open("", m.vocab, tokens_of_text(program)).value();
-  const auto trained =
-      Interpreter::create(program, *site.communicator, data ? &*data : nullptr, site, options)
-          .value();
-  for (int step = 0; step < kStep; ++step) ASSERT_TRUE(trained->step(step, false));
-  Named parameters = held(program, *trained, plan::BufferCategory::kParameter);
-  for (auto& [name, p] : parameters.all) p.requires_grad_(true);
-  ASSERT_TRUE(trained->step(kStep, false));
-  const at::Tensor expected = loss(m, parameters);
-  expected.backward();
-  EXPECT_NEAR(trained->loss_part() / expected.item<double>(), 1, 1e-5);
-  const Named gradients = held(program, *trained, plan::BufferCategory::kGradient);
-  EXPECT_EQ(gradients.all.size(), parameters.all.size());
-  double square = 0, largest = 0;
-  for (const auto& [name, p] : parameters.all) {
-    ASSERT_TRUE(p.grad().defined()) << name;
-    square += p.grad().square().sum().item<double>();
-  }
-  for (const auto& [name, p] : parameters.all) {
-    const double own = p.grad().norm().item<double>(),
-                 off = (gradients.at(name) - p.grad()).norm().item<double>() /
-                       std::max(own, std::sqrt(square) / 100);
-    EXPECT_GT(own, 0) << name;
-    EXPECT_LE(off, 1e-5) << name;
-    largest = std::max(largest, off);
-  }
-  std::printf("%s: loss %.1e, gradients %.1e\n", m.name.c_str(),
-              std::abs(trained->loss_part() / expected.item<double>() - 1), largest);
-}
-
-at::Tensor layer_norm(const ModelSpec& m, const Named& p, const std::string& name,
-                      const at::Tensor& x) {
-  return at::layer_norm(x, {x.size(-1)}, p.at(name + ".weight"), p.at(name + ".bias"),
-                        m.norm_epsilon);
-}
-
-/// [b, s, h] as [b, n, s, d].
-at::Tensor heads(const ModelSpec& m, const at::Tensor& x) {
-  return x.view({x.size(0), x.size(1), m.heads, m.head_dim}).transpose(1, 2);
-}
-
-at::Tensor product(const Named& p, const std::string& name, const at::Tensor& x) {
-  return at::linear(x, p.at(name + ".weight"), p.at(name + ".bias"));
-}
-
-/// [n, w, w]: of a window of side r, by rows, the bias of two places' difference.
-at::Tensor window_biases(const ModelSpec& m, const at::Tensor& table) {
-  const auto side = static_cast<std::int64_t>(std::sqrt(real(m.window)));
-  std::vector<at::Tensor> columns;
-  for (std::int64_t i = 0; i < m.window; ++i)
-    for (std::int64_t j = 0; j < m.window; ++j)
-      columns.push_back(table.select(
-          1, (i / side - j / side + side - 1) * (2 * side - 1) + i % side - j % side + side - 1));
-  return at::stack(columns, 1).view({m.heads, m.window, m.window});
-}
-
-/// x + attention(norm1(x)), whole or in windows of neighbours, then x + mlp(norm2(x)).
-at::Tensor block_of_images(const ModelSpec& m, const Named& p, const std::string& block,
-                           at::Tensor x) {
-  const at::Tensor a =
-      layer_norm(m, p, block + "norm1", x).view({-1, m.attention_span(x.size(1)), m.hidden});
-  const at::Tensor q = heads(m, product(p, block + "attn.q", a)),
-                   k = heads(m, product(p, block + "attn.k", a)),
-                   v = heads(m, product(p, block + "attn.v", a));
-  at::Tensor scores = at::matmul(q, k.transpose(-1, -2)) / std::sqrt(real(m.head_dim));
-  if (m.window > 0) scores = scores + window_biases(m, p.at(block + "attn.relative.weight"));
-  const at::Tensor o = at::matmul(at::softmax(scores, -1), v).transpose(1, 2).flatten(2);
-  x = x + product(p, block + "attn.proj", o).view(x.sizes());
-  const at::Tensor u = product(p, block + "mlp.in", layer_norm(m, p, block + "norm2", x));
-  return x + product(p, block + "mlp.out", at::gelu(u));
-}
-
-/// Patches as the product makes them, [b, s, h].
-at::Tensor embedded_patches(const ModelSpec& m, const Named& p) {
-  at::Tensor pixels = at::zeros({kSequences, m.max_positions, m.patch_features});
-  const ImageBatch batch{.seed = kSeed,
-                         .first = kStep * kSequences,
-                         .images = kSequences,
-                         .classes = m.vocab,
-                         .patch_features = m.patch_features,
-                         .blank_tokens = m.class_token ? 1 : 0};
-  make_pixels(batch, {pixels.mutable_data_ptr<float>(), as_index(pixels.numel())});
-  return product(p, "embedding.patch", pixels.to(at::kDouble));
-}
-
-/// Of x [b, h], what the head reads of every image.
-at::Tensor class_loss(const ModelSpec& m, const Named& p, const at::Tensor& x) {
-  std::vector<std::int64_t> classes(as_index(kSequences));
-  make_classes(
-      {.seed = kSeed, .first = kStep * kSequences, .images = kSequences, .classes = m.vocab},
-      classes);
-  const at::Tensor logits = product(p, "lm_head", x).narrow(-1, 0, m.vocab);
-  at::Tensor targets = at::zeros({kSequences}, at::TensorOptions().dtype(at::kLong));
-  for (std::int64_t i = 0; i < kSequences; ++i) targets[i] = classes[as_index(i)];
-  return at::cross_entropy_loss(logits, targets);
-}
-
-at::Tensor vit_loss(const ModelSpec& m, const Named& p) {
-  const at::Tensor patches = embedded_patches(m, p),
-                   token = at::zeros({m.max_positions, 1}, at::kDouble);
-  token[0] = 1;
-  at::Tensor x = patches + at::matmul(token, p.at("embedding.class.weight")) +
-                 p.at("embedding.position.weight");
-  for (std::int64_t l = 0; l < m.layers; ++l)
-    x = block_of_images(m, p, "blocks." + std::to_string(l) + ".", x);
-  return class_loss(m, p, layer_norm(m, p, "final_norm", x).select(1, 0));
-}
-
-at::Tensor swin_loss(const ModelSpec& m, const Named& p) {
-  at::Tensor x = layer_norm(m, p, "embedding.norm", embedded_patches(m, p));
-  for (std::int64_t l = 0; l < m.layers; ++l) {
-    const ModelSpec kind = m.of_kind(m.kind_of(l));
-    const std::string block = "blocks." + std::to_string(l) + ".";
-    if (kind.entry == model::BlockEntry::kPatchMerging)  // four neighbours
-      x = at::linear(layer_norm(m, p, block + "merge.norm",
-                                x.view({kSequences, x.size(1) / 4, 4 * x.size(2)})),
-                     p.at(block + "merge.weight"));
-    x = block_of_images(kind, p, block, x);
-  }
-  return class_loss(m, p, layer_norm(m, p, "final_norm", x).mean(1));
-}
-
-TEST(Reference, SwinIsItsFormulas) { expect_reference(tests::small_swin(), swin_loss); }
-
-at::Tensor rms_norm(const ModelSpec& m, const Named& p, const std::string& name,
-                    const at::Tensor& x) {
-  const at::Tensor mean = x.square().mean(-1, true);
-  return x * (mean + m.norm_epsilon).rsqrt() * p.at(name + ".weight");
-}
 
 /// x + the attention of T5 of norm(x) over `over` (undefined: over norm(x) itself).
 at::Tensor attention_of_t5(const ModelSpec& m, const Named& p, const std::string& name,
@@ -293,8 +107,6 @@ TEST(Reference, T5IsItsFormulas) {
   expect_reference(m, t5_loss);
 }
 
-TEST(Reference, ViTIsItsFormulas) { expect_reference(tests::small_vit(), vit_loss); }
-
 /// What the scan of a block makes of a.
 at::Tensor scanned(const ModelSpec& m, const Named& p, const std::string& block, std::int64_t layer,
                    const at::Tensor& a) {
@@ -350,8 +162,18 @@ at::Tensor text_loss(const ModelSpec& m, const at::Tensor& logits) {
 /// What the output projection of a block of that number and name reads, of its normed input.
 using Mixed = std::function<at::Tensor(std::int64_t, const std::string&, const at::Tensor&)>;
 
+/// What its MLP makes of its normed input.
+using Mlp = std::function<at::Tensor(const std::string&, const at::Tensor&)>;
+
+/// The MLP with parameters behind that name.
+at::Tensor gated_mlp(const Named& p, const std::string& name, const at::Tensor& a) {
+  const at::Tensor gate = at::linear(a, p.at(name + "gate.weight")),
+                   up = at::linear(a, p.at(name + "in.weight"));
+  return at::linear(at::silu(gate) * up, p.at(name + "out.weight"));
+}
+
 /// x + proj(mixed(norm1(x))), then, where there is an MLP, x + mlp(norm2(x)).
-at::Tensor decoder_loss(const ModelSpec& m, const Named& p, const Mixed& mixed) {
+at::Tensor decoder_loss(const ModelSpec& m, const Named& p, const Mixed& mixed, const Mlp& mlp) {
   const at::Tensor table = p.at("embedding.token.weight");
   at::Tensor x = at::embedding(table, text(m, TokenData::What::kTokens));
   for (std::int64_t l = 0; l < m.layers; ++l) {
@@ -359,13 +181,16 @@ at::Tensor decoder_loss(const ModelSpec& m, const Named& p, const Mixed& mixed) 
     const at::Tensor o = mixed(l, block, rms_norm(m, p, block + "norm1", x));
     x = x + at::linear(o, p.at(block + "attn.proj.weight"));
     if (!m.has_mlp()) continue;
-    const at::Tensor a = rms_norm(m, p, block + "norm2", x);
-    const at::Tensor gate = at::linear(a, p.at(block + "mlp.gate.weight")),
-                     up = at::linear(a, p.at(block + "mlp.in.weight"));
-    x = x + at::linear(at::silu(gate) * up, p.at(block + "mlp.out.weight"));
+    x = x + mlp(block, rms_norm(m, p, block + "norm2", x));
   }
   const at::Tensor& head = m.tied_embeddings ? table : p.at("lm_head.weight");
   return text_loss(m, at::linear(rms_norm(m, p, "final_norm", x), head));
+}
+
+at::Tensor decoder_loss(const ModelSpec& m, const Named& p, const Mixed& mixed) {
+  return decoder_loss(m, p, mixed, [&](const std::string& block, const at::Tensor& a) {
+    return gated_mlp(p, block + "mlp.", a);
+  });
 }
 
 at::Tensor scan_loss(const ModelSpec& m, const Named& p) {
@@ -411,6 +236,46 @@ at::Tensor turned(const ModelSpec& m, const at::Tensor& x, std::int64_t dims) {
   return at::cat({a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin(),
                   x.narrow(-1, dims, x.size(-1) - dims)},
                  -1);
+}
+
+/// Rotary attention under the mask, of all heads alike.
+at::Tensor rotary_attention(const ModelSpec& m, const Named& p, const std::string& attn,
+                            const at::Tensor& a) {
+  const auto projected = [&](const char* which) {
+    return heads(m, at::linear(a, p.at(attn + which)));
+  };
+  const at::Tensor q = turned(m, projected("q.weight"), m.head_dim),
+                   k = turned(m, projected("k.weight"), m.head_dim);
+  at::Tensor scores = at::matmul(q, k.transpose(-1, -2)) / std::sqrt(real(m.head_dim));
+  scores = scores.masked_fill(at::ones_like(scores).triu(1).to(at::kBool), -INFINITY);
+  return at::matmul(at::softmax(scores, -1), projected("v.weight")).transpose(1, 2).flatten(2);
+}
+
+/// Llama 4: an expert reads its token times the sigmoid of its logit, beside an expert of all.
+at::Tensor llama4_loss(const ModelSpec& m, const Named& p) {
+  const auto mixture = [&](const std::string& block, const at::Tensor& a) {
+    const at::Tensor l = at::linear(a, p.at(block + "router.weight"));
+    const auto chosen = l.topk(m.experts_per_token, -1);
+    const at::Tensor gates = at::sigmoid(
+        at::full_like(l, -INFINITY).scatter(-1, std::get<1>(chosen), std::get<0>(chosen)));
+    at::Tensor sum = gated_mlp(p, block + "mlp.", a);
+    for (std::int64_t e = 0; e < m.experts; ++e) {
+      Named of_expert;
+      for (const char* which : {"gate.weight", "in.weight", "out.weight"})
+        of_expert.all[which] = p.at(block + "experts." + which).select(0, e);
+      sum = sum + gated_mlp(of_expert, "", a * gates.narrow(-1, e, 1));
+    }
+    return sum;
+  };
+  const auto mixed = [&](std::int64_t, const std::string& block, const at::Tensor& a) {
+    return rotary_attention(m, p, block + "attn.", a);
+  };
+  return decoder_loss(m, p, mixed, mixture);
+}
+
+TEST(Reference, ExpertsOfWeightedInputsAreTheirFormulas) {
+  for (const std::int64_t choices : {1, 2})
+    expect_reference(tests::small_llama4(choices), llama4_loss);
 }
 
 /// I of model::Indexer, [b, s, s], of the block's input and the queries' latent.
@@ -497,4 +362,4 @@ TEST(Reference, LightningAttentionIsItsFormulas) {
 }
 
 }  // namespace
-}  // namespace orrery::executor
+}  // namespace orrery::executor::testing

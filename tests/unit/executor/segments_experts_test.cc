@@ -266,6 +266,59 @@ TEST_P(Experts, CombineGradientsMatchDifferencesAndDroppedChoicesCountForNothing
   EXPECT_EQ(o.writes[0].tensor[5].abs().sum().item<float>(), 0) << "a row of no token";
 }
 
+// Llama 4: rows times their gates, and sums of what comes back.
+TEST_F(Segments, GatesOfInputsWeightWhatExpertsRead) {
+  SegmentShape s = routed(SegmentKind::kDispatch, false),
+               sums = routed(SegmentKind::kCombine, false);
+  s.routing.of_inputs = sums.routing.of_inputs = true;
+  const at::Tensor a = at::randn({kBatch, kLength, kWidth}),
+                   gates = at::randn({kBatch, kLength, kChoices}),
+                   r = at::randn({s.expert_rows(), kWidth});
+  const auto dispatched = [&](const at::Tensor& a1, const at::Tensor& gates1) {
+    Operands o{.reads = {a1, choices(), gates1},
+               .writes = {declared({s.expert_rows(), kWidth}),
+                          declared({kBatch, kLength, kChoices}, model::DType::kInt64)},
+               .updates = {},
+               .weights = {},
+               .gradients = {}};
+    run_phase(s, Phase::kF, o);
+    return o;
+  };
+  const Operands f = dispatched(a, gates);
+  EXPECT_TRUE(at::allclose(f.writes[0].tensor[12], gates[0][1][1] * a[0][1]));
+  const at::Tensor slots = f.writes[1].tensor;
+  Operands b{.reads = {r, slots, gates, a},
+             .writes = {declared({kBatch, kLength, kWidth}), declared({kBatch, kLength, kChoices})},
+             .updates = {},
+             .weights = {},
+             .gradients = {}};
+  run_phase(s, Phase::kB, b);
+  const auto value = [&](const at::Tensor& a1, const at::Tensor& gates1) {
+    return inner_product(dispatched(a1, gates1).writes[0].tensor, r);
+  };
+  expect_gradient([&](const at::Tensor& t) { return value(t, gates); }, a, b.writes[0].tensor);
+  expect_gradient([&](const at::Tensor& t) { return value(a, t); }, gates, b.writes[1].tensor);
+  EXPECT_EQ(b.writes[1].tensor[0][4][0].item<float>(), 0) << "a dropped choice's gate";
+
+  const at::Tensor d = at::randn({kBatch, kLength, kWidth});
+  const auto combined = [&](const at::Tensor& rows) {
+    Operands o{.reads = {rows, slots},
+               .writes = {declared({kBatch, kLength, kWidth})},
+               .updates = {},
+               .weights = {},
+               .gradients = {}};
+    run_phase(sums, Phase::kF, o);
+    return inner_product(o.writes[0].tensor, d);
+  };
+  Operands back{.reads = {d, slots},
+                .writes = {declared({s.expert_rows(), kWidth})},
+                .updates = {},
+                .weights = {},
+                .gradients = {}};
+  run_phase(sums, Phase::kB, back);
+  expect_gradient(combined, r, back.writes[0].tensor);
+}
+
 /// Two sources, two experts of this rank, 3 rows of each of two sequences.
 SegmentShape product_of(SegmentKind kind, bool gated) {
   SegmentShape s = routed(kind, false);

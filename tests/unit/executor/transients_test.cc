@@ -95,7 +95,8 @@ TEST_P(Transients, AreThoseThatSizesState) {
 }
 
 TEST(TransientsOfKinds, AreThoseThatSizesState) {
-  for (const model::ModelSpec& m : {tests::small_vit(), tests::small_t5(), tests::small_swin()})
+  for (const model::ModelSpec& m :
+       {tests::small_vit(), tests::small_t5(), tests::small_swin(), tests::small_llama4()})
     expect_stated(m, m.name.c_str());
 }
 

@@ -137,6 +137,7 @@ TEST(HfDecoders, FourthBlocksOfLlama4AttendFullyWithoutRotation) {
   EXPECT_TRUE(first.chunked);
   EXPECT_EQ(first.experts, 0);
   EXPECT_EQ(first.ffn, 192);
+  EXPECT_EQ(m.routing, (Routing{.sigmoid = true, .normalised = false, .of_inputs = true}));
 }
 
 TEST(HfDecoders, ARouterOutOfBalanceIsStatedByItsCapacity) {

@@ -298,6 +298,18 @@ TEST(Work, CombineIsAWeightedSum) {
   expect_work(z, Phase::kB, 3 * 3 * 24, 2 * (48 + 48 + 24 + 24 + 24) + 4 * 36 + 8 * 12, 4 * 24);
 }
 
+// Gates of inputs: rows are products on their way out, sums on their way back.
+TEST(Work, GatesOfInputsMoveFromCombineToDispatch) {
+  SegmentShape out = routed(SegmentKind::kDispatch, false);
+  out.routing.of_inputs = true;
+  expect_work(out, Phase::kF, 2 * 24, 4 * (24 + 48 + 12) + 16 * 12, 16 * 12);
+  expect_work(out, Phase::kB, 4 * 2 * 24, 4 * (24 + 48 + 12 + 12 + 24) + 8 * 12, 0);
+  SegmentShape back = routed(SegmentKind::kCombine, false, DType::kBFloat16);
+  back.routing.of_inputs = true;
+  expect_work(back, Phase::kF, 2 * 24, 2 * (48 + 24) + 8 * 12, 4 * 24);
+  expect_work(back, Phase::kB, 0, 2 * (48 + 24) + 8 * 12, 0);
+}
+
 // Slices of a contraction of 4: in = 2 each, the second one reads what is there.
 TEST(Work, SlicesOfAProductAddUp) {
   SegmentShape s = shape(SegmentKind::kMlpIn, 2, 5);

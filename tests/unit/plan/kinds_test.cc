@@ -132,5 +132,20 @@ TEST(KindsOfBlocks, WindowsAreSequences) {
   EXPECT_TRUE(found);
 }
 
+// Blocks 2, 2, 18 and 2 a stage, of which the first but in stage 1 merges: kinds 0 to 6.
+TEST(KindsOfBlocks, WindowsKnowTheirImageAndStage) {
+  const model::ModelSpec swin = named("swin-base");
+  const model::ImageWindows expected[] = {{3136, 3, 0}, {784, 2, 2}, {784, 2, 2}, {196, 1, 4},
+                                          {196, 1, 4},  {49, 0, 22}, {49, 0, 22}};
+  ASSERT_EQ(swin.kinds(), 7);
+  for (int kind = 0; kind < 7; ++kind) {
+    const LayerTemplates t = lower_block(swin, {}, context_of(swin, kind));
+    for (const model::SegmentShape& s : t.program.segments) {
+      if (s.kind != model::SegmentKind::kAttention) continue;
+      EXPECT_EQ(s.windows, expected[kind]) << kind;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace orrery::plan

@@ -77,6 +77,21 @@ TEST(LowerExperts, RowsTravelTwiceEachWay) {
   EXPECT_EQ(in.out, 2 * 176 / 2);
 }
 
+// Llama 4: gates' gradients come of what went to the experts, so they are summed behind dispatch.
+TEST(LowerExperts, GatesOfInputsGoToDispatch) {
+  model::ModelSpec m = mixtral();
+  m.routing = {.sigmoid = true, .normalised = false, .of_inputs = true};
+  const LayerTemplates t = lower_block(m, {.tp = 2, .dp = 2, .ep = 2}, context());
+  EXPECT_THAT(names(t, t.backward),
+              ElementsAre("combine", "all_to_all(d rows out)", "expert_out", "expert_activation",
+                          "expert_in", "all_to_all(d rows)", "dispatch", "all_reduce(dgates)",
+                          "all_reduce(dc)", "router", "add(router dc)", "norm2", "projection",
+                          "attention", "qkv", "all_reduce(da)", "norm1"));
+  EXPECT_EQ(op_of(t, t.forward, "dispatch").reads.size(), 3U);
+  EXPECT_EQ(op_of(t, t.forward, "combine").reads.size(), 2U);
+  EXPECT_EQ(op_of(t, t.backward, "dispatch").writes.size(), 2U);
+}
+
 TEST(LowerExperts, SequenceParallelRoutesItsOwnTokens) {
   const LayerTemplates t =
       lower_block(mixtral(), {.tp = 2, .dp = 2, .sequence_parallel = true, .ep = 2}, context());

@@ -303,8 +303,8 @@ struct SegmentShape {
   std::int64_t top_k = 0;     // experts of a token; keys that an indexer chooses
   std::int64_t capacity = 0;  // rows of an expert per sequence on this rank
   bool shared = false;        // a shared expert's gate and output
-  Routing routing = {};       // no measured time depends on it, so profiles do not state it
-  ImageWindows windows = {};  // the same
+  Routing routing = {};       // in no profile: of measured mixtures gates are of outputs
+  ImageWindows windows = {};  // of no price, so profiles do not state it
   // products of quantised operands; norms and activations that make such operands
   Format format = Format::kNone;
   // products: the input comes in the compute type, the weights are quantised for each use; else

@@ -32,17 +32,19 @@ inline std::int64_t windows_at_once(const SegmentShape& s) {
   return std::clamp<std::int64_t>(kElements / window_scores(s), 1, s.sequences);
 }
 
-/// Bytes of temporaries: fp32 scores of some windows and copies of what is multiplied; of one
-/// window the biases and, int64, their places; which scores a moved window masks; in backward
-/// probabilities as well, and the biases' gradients, all before there is a result, which is as
-/// large as the gradients it is packed of.
+/// Bytes of temporaries: fp32 scores of some windows, copies of what is multiplied and, a byte
+/// each, which scores moved windows mask; of one window the biases and, int64, their places; in
+/// backward probabilities as well, and the biases' gradients, all before there is a result, which
+/// is as large as the gradients it is packed of.
 inline std::int64_t window_temporaries(const SegmentShape& s, Phase phase) {
   constexpr std::int64_t kFloat = 4, kPlace = 8;
   const std::int64_t of_one = kFloat * window_scores(s), some = windows_at_once(s),
                      scores = some * of_one, rows = kFloat * some * s.tokens * s.heads * s.head_dim,
                      places = kPlace * s.tokens * s.tokens,
-                     rounded = s.dtype == DType::kFloat32 ? 0 : rows / 2;
-  if (phase == Phase::kF) return scores + 2 * rows + rounded + of_one + places;
+                     rounded = s.dtype == DType::kFloat32 ? 0 : rows / 2,
+                     masks = s.windows.tokens > s.tokens ? some * s.tokens * s.tokens : 0;
+  if (phase == Phase::kF)
+    return std::max(scores + 2 * rows + std::max(rounded, masks), 2 * scores) + of_one + places;
   return std::max(2 * scores + 4 * rows, scores + 5 * rows + rounded) + 2 * of_one + 2 * places;
 }
 

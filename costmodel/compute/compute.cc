@@ -54,7 +54,7 @@ bool same_flags(const SegmentShape& a, const SegmentShape& b) {
          (a.ring_step == 0) == (b.ring_step == 0) && a.residual == b.residual &&
          a.shared == b.shared && a.reach == b.reach && a.chunked == b.chunked &&
          a.explicit_core() == b.explicit_core() && a.delta == b.delta &&
-         (a.index_heads > 0) == (b.index_heads > 0);
+         a.routing.of_inputs == b.routing.of_inputs && (a.index_heads > 0) == (b.index_heads > 0);
 }
 
 std::array<std::int64_t, 15> dimensions(const SegmentShape& s) {

@@ -36,6 +36,7 @@ void set_gated_traits(ModelSpec& m) {
   switch (m.family) {
     case kQwen3:
     case kQwen3Moe: m.qk_norm = QkNorm::kHead; break;
+    case kLlama4: m.qk_norm = QkNorm::kPlain; break;
     case kQwen3Next:
     case kQwen35:
     case kQwen35Moe:
@@ -358,7 +359,7 @@ class Turns {
     std::string name;
     const bool recurrent = s.scan.heads > 0;  // the DeltaNet of a hybrid
     if (full(i) || recurrent || reach_ == 0 || i < first_) {
-      if (types_.empty() && is(Family::kLlama4) && full(i)) s.rotates = false;
+      if (is(Family::kLlama4) && full(i)) s.rotates = false;
       if (recurrent && !full(i)) name = "linear";
     } else {
       s.reach = reach_;

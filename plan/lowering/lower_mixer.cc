@@ -72,7 +72,10 @@ AttentionPart mixer_part(Builder& b, const LayerStrategy& strategy, const UnitUs
                          const AttentionEnds& ends) {
   const ModelSpec& m = b.model();
   if (m.scans()) return scan_part(b, strategy, use, ends);
-  if (m.qk_norm == model::QkNorm::kNone) return attention_part(b, strategy, use, ends);
+  // Llama 4 norms what it rotates.
+  const bool plain = m.qk_norm == model::QkNorm::kPlain;
+  if (m.qk_norm == model::QkNorm::kNone || (plain && !m.rotates))
+    return attention_part(b, strategy, use, ends);
   Layout l(strategy);
   l.sequence_parallel = false;
   SegmentShape s = b.shape(kHeadNorm, l, 0, 0);
@@ -80,7 +83,7 @@ AttentionPart mixer_part(Builder& b, const LayerStrategy& strategy, const UnitUs
   s.kv_heads = m.kv_heads / strategy.tp;
   s.head_dim = m.head_dim;
   s.whole = m.qk_norm == model::QkNorm::kWhole;
-  s.bias = m.qk_norm != model::QkNorm::kPlain;
+  s.bias = !plain;
   ORRERY_CHECK(!s.whole || strategy.tp == 1, "a norm over all heads is not split");
   Views views;
   if (s.bias) views = {b.view(use, {"attn.q_norm.weight"}), b.view(use, {"attn.k_norm.weight"})};

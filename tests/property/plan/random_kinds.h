@@ -124,6 +124,7 @@ class KindsDraw : Draw {
     m.position = model::PositionKind::kRotary;
     m.tied_embeddings = false;
     m.shared_gate = false;
+    m.routing.of_inputs = flag();
     model::BlockShape s = shape_of(m);
     m.runs.push_back({"dense", between(1, 2), s});
     s.experts = 8;

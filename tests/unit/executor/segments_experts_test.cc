@@ -319,6 +319,48 @@ TEST_F(Segments, GatesOfInputsWeightWhatExpertsRead) {
   expect_gradient(combined, r, back.writes[0].tensor);
 }
 
+// Sums and gates are fp32: what comes of bf16 is the rounded result of the same numbers in fp32.
+TEST_F(Segments, GatesOfInputsInBf16AreTheRoundedOnes) {
+  const auto rounded = [](std::vector<std::int64_t> shape) {
+    return at::randn(shape).to(at::kBFloat16);
+  };
+  const at::Tensor a = rounded({kBatch, kLength, kWidth}), gates = at::randn({kBatch, kLength, 2}),
+                   r = rounded({kExperts * kBatch * 3, kWidth});
+  std::vector<std::vector<at::Tensor>> found;
+  for (const model::DType type : {model::DType::kBFloat16, model::DType::kFloat32}) {
+    SegmentShape s = routed(SegmentKind::kDispatch, false);
+    s.dtype = type;
+    s.routing.of_inputs = true;
+    const at::ScalarType t = scalar_type(type);
+    Operands f{.reads = {a.to(t), choices(), gates},
+               .writes = {declared({s.expert_rows(), kWidth}, type),
+                          declared({kBatch, kLength, kChoices}, model::DType::kInt64)},
+               .updates = {},
+               .weights = {},
+               .gradients = {}};
+    run_phase(s, Phase::kF, f);
+    const at::Tensor slots = f.writes[1].tensor;
+    Operands b{.reads = {r.to(t), slots, gates, a.to(t)},
+               .writes = {declared({kBatch, kLength, kWidth}, type),
+                          declared({kBatch, kLength, kChoices})},
+               .updates = {},
+               .weights = {},
+               .gradients = {}};
+    run_phase(s, Phase::kB, b);
+    s.kind = SegmentKind::kCombine;
+    Operands back{.reads = {a.to(t), slots},
+                  .writes = {declared({s.expert_rows(), kWidth}, type)},
+                  .updates = {},
+                  .weights = {},
+                  .gradients = {}};
+    run_phase(s, Phase::kB, back);
+    found.push_back(
+        {f.writes[0].tensor, b.writes[0].tensor, b.writes[1].tensor, back.writes[0].tensor});
+  }
+  for (std::size_t i = 0; i < found[0].size(); ++i)
+    EXPECT_TRUE(at::equal(found[0][i], found[1][i].to(found[0][i].scalar_type()))) << i;
+}
+
 /// Two sources, two experts of this rank, 3 rows of each of two sequences.
 SegmentShape product_of(SegmentKind kind, bool gated) {
   SegmentShape s = routed(kind, false);

@@ -6,7 +6,12 @@
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/remainder.h>
+#include <ATen/ops/roll.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
 
 #include "model/windows.h"
 #include "segments_fixture.h"
@@ -39,20 +44,23 @@ SegmentShape windows() {
 }
 constexpr std::int64_t kImages = 2, kWide = 16 * 4;
 
-/// o [10, 49, wide] of qkv [2, 245, 3 wide] and the table [16, 169], in fp64.
-at::Tensor written_out(const at::Tensor& qkv, const at::Tensor& table) {
+/// o [n, 49, wide] of qkv of n windows and the table [16, 169], in fp64; `apart`: true where two
+/// tokens do not see each other.
+at::Tensor written_out(const at::Tensor& qkv, const at::Tensor& table,
+                       const at::Tensor& apart = {}) {
   const auto part = [&](std::int64_t i) {
-    return qkv.view({10, 49, 3 * kWide})
+    return qkv.view({-1, 49, 3 * kWide})
         .narrow(2, i * kWide, kWide)
-        .view({10, 49, 16, 4})
+        .view({-1, 49, 16, 4})
         .transpose(1, 2);
   };
   const at::Tensor place = at::arange(49, at::kLong), row = at::div(place, 7, "floor"),
                    column = at::remainder(place, 7);
   const at::Tensor of_bias = (row.unsqueeze(1) - row.unsqueeze(0) + 6) * 13 + column.unsqueeze(1) -
                              column.unsqueeze(0) + 6;
-  const at::Tensor scores = at::matmul(part(0), part(1).transpose(2, 3)) / 2 +
-                            table.index_select(1, of_bias.flatten()).view({16, 49, 49});
+  at::Tensor scores = at::matmul(part(0), part(1).transpose(2, 3)) / 2 +
+                      table.index_select(1, of_bias.flatten()).view({16, 49, 49});
+  if (apart.defined()) scores = scores.masked_fill(apart, -INFINITY);
   return at::matmul(at::softmax(scores, -1), part(2)).transpose(1, 2).flatten(2);
 }
 
@@ -78,6 +86,62 @@ TEST_F(Windows, AddTheBiasOfTwoPlacesDifferenceAndTrainIt) {
   EXPECT_TRUE(at::allclose(backward.writes[0].tensor.to(at::kDouble), x.grad(), 1e-4, 1e-5));
   // added to what is there
   EXPECT_TRUE(at::allclose(backward.gradients[0].to(at::kDouble) - 3, w.grad(), 1e-4, 1e-4));
+}
+
+/// The same of two images of 14 x 14, qkv [2, 196, 3 wide] by rows, in windows of 7 x 7 moved by 3.
+at::Tensor moved_windows(const at::Tensor& qkv, const at::Tensor& table) {
+  const auto cut = [](const at::Tensor& image) {
+    return image.view({kImages, 2, 7, 2, 7, -1}).permute({0, 1, 3, 2, 4, 5}).reshape({8, 49, -1});
+  };
+  const at::Tensor a = cut(at::roll(qkv.view({kImages, 14, 14, 3 * kWide}), {-3, -3}, {1, 2}));
+  at::Tensor part = at::zeros({kImages, 14, 14, 1});
+  part.slice(1, 7, 11).add_(1);
+  part.slice(1, 11, 14).add_(2);
+  part.slice(2, 7, 11).add_(10);
+  part.slice(2, 11, 14).add_(20);
+  const at::Tensor of_place = cut(part).squeeze(-1),
+                   apart = of_place.unsqueeze(1).ne(of_place.unsqueeze(2)).unsqueeze(1);
+  const at::Tensor o = written_out(a, table, apart);
+  return at::roll(o.view({kImages, 2, 2, 7, 7, kWide})
+                      .permute({0, 1, 3, 2, 4, 5})
+                      .reshape({kImages, 14, 14, kWide}),
+                  {3, 3}, {1, 2})
+      .view({kImages, 196, kWide});
+}
+
+// Eight windows, made 6 and 2 at a time, of block 1 of a stage whose tokens merge once.
+TEST_F(Windows, AreSquaresThatEveryOtherBlockMoves) {
+  SegmentShape s = windows();
+  s.sequences = 8;
+  s.windows = {.tokens = 196, .merges = 1};
+  SegmentContext second;
+  second.layer = 1;
+  std::vector<std::int64_t> token;  // at each place of an image, by rows
+  for (std::int64_t at = 0; at < 196; ++at)
+    token.push_back(model::token_at(s.windows, at / 14, at % 14));
+  const at::Tensor by_rows = at::tensor(token, at::kLong);
+  for (const model::DType type : {model::DType::kFloat32, model::DType::kBFloat16}) {
+    s.dtype = type;
+    const double most = type == model::DType::kFloat32 ? 1e-4 : 4e-2;
+    const at::ScalarType t = scalar_type(type);
+    const at::Tensor qkv = random({kImages, 196, 3 * kWide}).to(t), table = random({16, 169}).to(t),
+                     d = random({kImages, 196, kWide}).to(t);
+    at::Tensor x = qkv.to(at::kDouble).requires_grad_(true),
+               w = table.to(at::kDouble).requires_grad_(true);
+    const at::Tensor expected = moved_windows(x.index_select(1, by_rows), w);
+    expected.backward(d.to(at::kDouble).index_select(1, by_rows));
+    Operands forward = operands(
+        {qkv}, {declared({kImages, 196, kWide}, type), declared({kImages, 16, 196})}, {table});
+    run_phase(s, Phase::kF, forward, second);
+    const at::Tensor o = forward.writes[0].tensor;
+    EXPECT_TRUE(at::allclose(o.to(at::kDouble).index_select(1, by_rows), expected, most, most));
+    Operands backward =
+        operands({d, qkv, o, forward.writes[1].tensor}, {declared({kImages, 196, 3 * kWide}, type)},
+                 {table}, {zeros({16, 169})});
+    run_phase(s, Phase::kBG, backward, second);
+    EXPECT_TRUE(at::allclose(backward.writes[0].tensor.to(at::kDouble), x.grad(), most, most));
+    EXPECT_TRUE(at::allclose(backward.gradients[0].to(at::kDouble), w.grad(), most, 10 * most));
+  }
 }
 
 TEST_F(Windows, WorkInBf16) {

@@ -138,6 +138,17 @@ TEST(HfDecoders, FourthBlocksOfLlama4AttendFullyWithoutRotation) {
   EXPECT_EQ(first.experts, 0);
   EXPECT_EQ(first.ffn, 192);
   EXPECT_EQ(m.routing, (Routing{.sigmoid = true, .normalised = false, .of_inputs = true}));
+  EXPECT_EQ(m.qk_norm, QkNorm::kNone);
+}
+
+TEST(HfDecoders, Llama4NormsQueriesAndKeysUnlessItIsToldNotTo) {
+  const std::string mixture = R"(, "num_local_experts": 4, "num_experts_per_tok": 1,
+      "intermediate_size_mlp": 192, "attention_chunk_size": 16, "layer_types":
+      ["chunked_attention", "chunked_attention", "chunked_attention", "full_attention"])";
+  const ModelSpec m = *read("llama4", mixture);
+  EXPECT_EQ(m.qk_norm, QkNorm::kPlain);
+  EXPECT_TRUE(m.of_kind(m.kind_of(0)).rotates);
+  EXPECT_FALSE(m.of_kind(m.kind_of(3)).rotates);
 }
 
 TEST(HfDecoders, ARouterOutOfBalanceIsStatedByItsCapacity) {

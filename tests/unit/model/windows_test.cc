@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/numbers.h"
+
 namespace orrery::model {
 namespace {
 
@@ -58,6 +60,22 @@ TEST(Windows, MoveByHalfASideInEveryOtherBlock) {
   EXPECT_THAT(parts(s, 1, 1), ElementsAre(1, 2, 1, 2));
   EXPECT_THAT(tokens(s, 1, 3), ElementsAre(15, 12, 3, 0));
   EXPECT_THAT(parts(s, 1, 3), ElementsAre(4, 5, 7, 8));
+}
+
+// Swin's own: 14 x 14 tokens in windows of 7 x 7 move by 3, so the last window has four rows and
+// columns of its own and three of the other end.
+TEST(Windows, OfAnOddSideMoveByLessThanHalf) {
+  SegmentShape s;
+  s.tokens = 49;
+  s.windows = {.tokens = 196};
+  ASSERT_EQ(window_shift(s, 1), 3);
+  const std::vector<WindowPlace> places = window_places(s, 3);
+  for (std::int64_t i = 0; i < 49; ++i) {
+    const std::int64_t row = i / 7, column = i % 7;
+    const WindowPlace& place = places[as_index(3 * 49 + i)];
+    EXPECT_EQ(place.token, (row + 10) % 14 * 14 + (column + 10) % 14);
+    EXPECT_EQ(place.part, 3 * (row < 4 ? 1 : 2) + (column < 4 ? 1 : 2));
+  }
 }
 
 TEST(Windows, OneWindowAnImageStaysWhereItIs) {

@@ -140,10 +140,13 @@ TEST(KindsOfBlocks, WindowsKnowTheirImageAndStage) {
   ASSERT_EQ(swin.kinds(), 7);
   for (int kind = 0; kind < 7; ++kind) {
     const LayerTemplates t = lower_block(swin, {}, context_of(swin, kind));
+    int cores = 0;
     for (const model::SegmentShape& s : t.program.segments) {
       if (s.kind != model::SegmentKind::kAttention) continue;
+      ++cores;
       EXPECT_EQ(s.windows, expected[kind]) << kind;
     }
+    EXPECT_EQ(cores, 1) << kind;
   }
 }
 

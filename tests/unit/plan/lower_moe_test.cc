@@ -240,10 +240,11 @@ TEST(LowerExperts, ExpertsThatLieOnAllReplicasAreNotReduced) {
 
 // ---- the checker ----
 
-Program small_mixture(int tp = 1) {
+Program small_mixture(int tp = 1, bool of_inputs = false) {
   model::ModelSpec m = small_model(true);
   m.experts = 4;
   m.experts_per_token = 2;
+  m.routing.of_inputs = of_inputs;
   return small_program(m, {.tp = tp, .dp = 4, .ep = 2});
 }
 BufferRef named(const Program& p, const std::string& start) {
@@ -254,7 +255,27 @@ BufferRef named(const Program& p, const std::string& start) {
 }
 
 TEST(CheckExperts, CorrectProgramsHaveNoFaults) {
-  for (const int tp : {1, 2}) EXPECT_TRUE(check(small_mixture(tp)).empty()) << tp;
+  for (const int tp : {1, 2})
+    for (const bool of_inputs : {false, true})
+      EXPECT_TRUE(check(small_mixture(tp, of_inputs)).empty()) << tp;
+}
+
+// Dispatch's backward reads what it sent: it is there again, also where nothing else reads it.
+TEST(CheckExperts, GatesOfInputsFindTheirTokensInEveryRecomputation) {
+  model::ModelSpec m = small_model(true);
+  m.experts = 4;
+  m.experts_per_token = 2;
+  m.routing.of_inputs = true;
+  for (const bool parallel : {false, true})
+    for (const Recompute recompute :
+         {Recompute::kNone, Recompute::kSelective, Recompute::kFull, Recompute::kOperator})
+      EXPECT_TRUE(check(small_program(m, {.tp = 2,
+                                          .dp = 4,
+                                          .ep = 2,
+                                          .sequence_parallel = parallel,
+                                          .recompute = recompute}))
+                      .empty())
+          << to_string(recompute) << parallel;
 }
 
 TEST(CheckExperts, AnExpertThatReadsItsOwnRanksRowsMissesTokens) {
@@ -282,10 +303,12 @@ TEST(CheckExperts, ReplicasThatNoGroupReachesAreMissing) {
 }
 
 TEST(CheckExperts, PartialRowsMakePartialGates) {
-  const Program p = small_mixture(2);
-  Mutant m(p);
-  m.drop(0, m.first(0, [](const OpInstance& o) { return o.op->name == "all_reduce(dgates)"; }));
-  EXPECT_TRUE(m.has(FaultKind::kNeverReduced));
+  for (const bool of_inputs : {false, true}) {
+    const Program p = small_mixture(2, of_inputs);
+    Mutant m(p);
+    m.drop(0, m.first(0, [](const OpInstance& o) { return o.op->name == "all_reduce(dgates)"; }));
+    EXPECT_TRUE(m.has(FaultKind::kNeverReduced)) << of_inputs;
+  }
 }
 
 TEST(CheckExperts, AWholeSumIsNotAddedToAPartialOne) {

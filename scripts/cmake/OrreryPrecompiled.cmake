@@ -25,9 +25,7 @@ function(orrery_headers name)
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${empty})
   target_link_libraries(${name} PRIVATE orrery_flags fmt::fmt tl::expected ${PARSED_LIBRARIES})
   target_compile_options(${name} PRIVATE ${PARSED_OPTIONS} ${options_for_ccache})
-  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/scripts/cmake/precompile.sh)
-  endif()
+  set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/scripts/cmake/precompile.sh)
   target_precompile_headers(${name} PRIVATE
     <algorithm> <array> <cmath> <cstdint> <filesystem> <functional> <limits> <map> <memory> <numeric> <optional> <set> <span>
     <string> <string_view> <tuple> <unordered_map> <utility> <vector> <fmt/format.h> <tl/expected.hpp> ${PARSED_HEADERS})

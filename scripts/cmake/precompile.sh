@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# clang writes the folder of a build into what it precompiles. Beside it, a checksum of what was read, for ccache to compare in its
-# place (CCACHE_PCH_EXTSUM): the same in a clone elsewhere.
+# The same headers, precompiled in two folders, are not the same bytes. So beside them stands a checksum of what was read, for
+# ccache to compare in their place (CCACHE_PCH_EXTSUM).
 #
-#   precompile.sh clang++ ... -MF DEPENDENCIES ... -o RESULT ...
+#   precompile.sh c++ ... -MF DEPENDENCIES ... -o RESULT ...
 set -euo pipefail
 "$@"
 while (($#)); do

@@ -190,8 +190,8 @@ std::string_view to_string(Phase phase);
 /// Where the windows of attention lie in an image (Swin, arXiv 2103.14030, section 3.2). Its tokens
 /// stand so that those which become one stand together: as `merges` mergings are still to come, in
 /// squares of side 2^merges by rows, inside them in Z-order (model/windows.h). Every other block
-/// from the second of the stage on moves its windows by half a side: over the end of the image they
-/// go on at its beginning, where what was apart stays apart.
+/// from the second of the stage on shifts its windows by half a side: over the end of the image
+/// they go on at its beginning, where what was apart stays apart.
 struct ImageWindows {
   std::int64_t tokens = 0;  // of an image in this stage; 0: windows are the sequences of the shape
   int merges = 0;

@@ -24,14 +24,14 @@ std::int64_t token_at(const ImageWindows& image, std::int64_t row, std::int64_t 
 }
 
 std::int64_t window_shift(const SegmentShape& s, std::int64_t layer) {
-  const bool moved = s.windows.tokens > s.tokens && (layer - s.windows.first_block) % 2 != 0;
-  return moved ? side_of(s.tokens) / 2 : 0;
+  const bool shifts = s.windows.tokens > s.tokens && (layer - s.windows.first_block) % 2 != 0;
+  return shifts ? side_of(s.tokens) / 2 : 0;
 }
 
 std::vector<WindowPlace> window_places(const SegmentShape& s, std::int64_t shift) {
   const std::int64_t width = side_of(s.tokens), side = side_of(s.windows.tokens);
-  // Of a moved image's rows or columns: those of windows before the last one, of the last one those
-  // that were its neighbours, and those from the image's other end.
+  // Of a shifted image's rows or columns: those of windows before the last one, of the last one
+  // those that were its neighbours, and those from the image's other end.
   const auto part = [&](std::int64_t at) {
     return shift == 0 || at < side - width ? 0 : at < side - shift ? 1 : 2;
   };

@@ -14,11 +14,11 @@ std::int64_t side_of(std::int64_t tokens);
 /// Number of the token at a place of an image, as ImageWindows orders them.
 std::int64_t token_at(const ImageWindows& image, std::int64_t row, std::int64_t column);
 
-/// By how many rows and columns block `layer` moves its windows: half a side, or none.
+/// By how many rows and columns block `layer` shifts its windows: half a side, or none.
 std::int64_t window_shift(const SegmentShape& s, std::int64_t layer);
 
 /// A place of a window: its token in the image, and which part of the image it is of. Windows that
-/// are moved hold up to four parts, whose tokens do not see each other.
+/// are shifted hold up to four parts, whose tokens do not see each other.
 struct WindowPlace {
   std::int64_t token = 0, part = 0;
 };
@@ -33,7 +33,7 @@ inline std::int64_t windows_at_once(const SegmentShape& s) {
 }
 
 /// Bytes of temporaries: fp32 scores of some windows, copies of what is multiplied and, a byte
-/// each, which scores moved windows mask; of one window the biases and, int64, their places; in
+/// each, which scores shifted windows mask; of one window the biases and, int64, their places; in
 /// backward probabilities as well, and the biases' gradients, all before there is a result, which
 /// is as large as the gradients it is packed of.
 inline std::int64_t window_temporaries(const SegmentShape& s, Phase phase) {

@@ -183,22 +183,31 @@ void assign_slots(const SegmentShape& s, const std::int64_t* choice, std::int64_
   }
 }
 
+/// rows[slot_j] = x, or g_j x, of every token; other rows 0.
 template <class T>
-void send_rows(const SegmentShape& s, Operands& o) {
-  const T* a = o.reads[0].const_data_ptr<T>();
-  std::int64_t* slots = o.writes[1].make().mutable_data_ptr<std::int64_t>();
-  assign_slots(s, o.reads[1].const_data_ptr<std::int64_t>(), slots);
-  const float* gates = s.routing.of_inputs ? o.reads[2].const_data_ptr<float>() : nullptr;
-  T* rows = o.writes[0].make().zero_().mutable_data_ptr<T>();
+void scatter(const SegmentShape& s, const at::Tensor& tokens, const at::Tensor& slots_of,
+             const float* gates, Output& to) {
+  const T* x = tokens.const_data_ptr<T>();
+  const std::int64_t* slots = slots_of.const_data_ptr<std::int64_t>();
+  T* rows = to.make().zero_().mutable_data_ptr<T>();
   each_token(s, [&](std::int64_t t) {
     for (std::int64_t j = 0; j < s.top_k; ++j) {
       const std::int64_t slot = slots[t * s.top_k + j];
       if (slot >= 0 && gates != nullptr)
-        scaled(rows + slot * s.in, gates[t * s.gates() + j], a + t * s.in, s.in);
+        scaled(rows + slot * s.in, gates[t * s.gates() + j], x + t * s.in, s.in);
       else if (slot >= 0)
-        std::copy_n(a + t * s.in, s.in, rows + slot * s.in);
+        std::copy_n(x + t * s.in, s.in, rows + slot * s.in);
     }
   });
+}
+
+template <class T>
+void send_rows(const SegmentShape& s, Operands& o) {
+  at::Tensor& slots = o.writes[1].make();
+  assign_slots(s, o.reads[1].const_data_ptr<std::int64_t>(),
+               slots.mutable_data_ptr<std::int64_t>());
+  const float* gates = s.routing.of_inputs ? o.reads[2].const_data_ptr<float>() : nullptr;
+  scatter<T>(s, o.reads[0], slots, gates, o.writes[0]);
 }
 
 /// dg of gates of what experts read.
@@ -241,22 +250,9 @@ void add_rows(const SegmentShape& s, const at::Tensor& from, const at::Tensor& s
   });
 }
 
-/// drows of rows that had their gates before.
-template <class T>
-void spread(const SegmentShape& s, Operands& o) {
-  const T* d = o.reads[0].const_data_ptr<T>();
-  const std::int64_t* slots = o.reads[1].const_data_ptr<std::int64_t>();
-  T* drows = o.writes[0].make().zero_().mutable_data_ptr<T>();
-  each_token(s, [&](std::int64_t t) {
-    for (std::int64_t j = 0; j < s.top_k; ++j)
-      if (const std::int64_t slot = slots[t * s.top_k + j]; slot >= 0)
-        std::copy_n(d + t * s.in, s.in, drows + slot * s.in);
-  });
-}
-
 template <class T>
 void combine_backward(const SegmentShape& s, Operands& o) {
-  if (s.routing.of_inputs) return spread<T>(s, o);
+  if (s.routing.of_inputs) return scatter<T>(s, o.reads[0], o.reads[1], nullptr, o.writes[0]);
   const T *d = o.reads[0].const_data_ptr<T>(), *rows = o.reads[1].const_data_ptr<T>(),
           *z = s.shared ? o.reads[4].const_data_ptr<T>() : nullptr;
   const float* gates = o.reads[2].const_data_ptr<float>();

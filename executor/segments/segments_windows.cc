@@ -5,7 +5,7 @@
 ///   s = scale q k^T + b,  lse = log(sum_j e^s),  p = e^(s - lse),  o = p v
 ///   ds = p (do v^T - do . o);  a bias's gradient is the sum of ds over its places and all windows
 ///
-/// Where they are moved, s_ij = -inf of tokens of two parts of the image. Tokens lie as
+/// Where they are shifted, s_ij = -inf of tokens of two parts of the image. Tokens lie as
 /// ImageWindows has them, log-sum-exps by window.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/div.h>

@@ -36,7 +36,7 @@ at::Tensor window_biases(const ModelSpec& m, const at::Tensor& table) {
   return at::stack(columns, 1).view({m.heads, m.window, m.window});
 }
 
-/// Of images [b, r, r, h], x + attention(norm1(x)) over all or in windows, these moved by `shift`,
+/// Of images [b, r, r, h], x + attention(norm1(x)) over all or in windows, these shifted,
 /// then x + mlp(norm2(x)): Swin's own way, rolled and cut (arXiv 2103.14030, section 3.2).
 at::Tensor block_of_images(const ModelSpec& m, const Named& p, const std::string& block,
                            at::Tensor x, std::int64_t shift) {

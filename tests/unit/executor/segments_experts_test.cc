@@ -181,15 +181,41 @@ at::Tensor choices() {
       .view({kBatch, kLength, kChoices});
 }
 
-Operands sent(const SegmentShape& s, const at::Tensor& a) {
+/// With gates of inputs, where there are any.
+Operands sent(const SegmentShape& s, const at::Tensor& a, const at::Tensor& gates = {}) {
   Operands o{.reads = {a, choices()},
-             .writes = {declared({s.expert_rows(), kWidth}),
+             .writes = {declared({s.expert_rows(), kWidth}, s.dtype),
                         declared({kBatch, kLength, kChoices}, model::DType::kInt64)},
              .updates = {},
              .weights = {},
              .gradients = {}};
+  if (gates.defined()) o.reads.push_back(gates);
   run_phase(s, Phase::kF, o);
   return o;
+}
+/// What comes back of `d`: gradients of tokens and gates.
+Operands returned(const SegmentShape& s, const at::Tensor& d, const at::Tensor& a,
+                  const at::Tensor& gates, const at::Tensor& slots) {
+  Operands o{.reads = {d, slots, gates, a},
+             .writes = {declared({kBatch, kLength, kWidth}, s.dtype),
+                        declared({kBatch, kLength, kChoices})},
+             .updates = {},
+             .weights = {},
+             .gradients = {}};
+  run_phase(s, Phase::kB, o);
+  return o;
+}
+/// Combine without gates: sums of rows, or the rows' gradients of those sums.
+at::Tensor combined(const SegmentShape& s, Phase phase, const at::Tensor& read,
+                    const at::Tensor& slots) {
+  Operands o{.reads = {read, slots},
+             .writes = {phase == Phase::kF ? declared({kBatch, kLength, kWidth}, s.dtype)
+                                           : declared({s.expert_rows(), kWidth}, s.dtype)},
+             .updates = {},
+             .weights = {},
+             .gradients = {}};
+  run_phase(s, phase, o);
+  return o.writes[0].tensor;
 }
 
 TEST_P(Experts, RowsLieByExpertSequenceAndTokenUpToTheCapacity) {
@@ -266,57 +292,33 @@ TEST_P(Experts, CombineGradientsMatchDifferencesAndDroppedChoicesCountForNothing
   EXPECT_EQ(o.writes[0].tensor[5].abs().sum().item<float>(), 0) << "a row of no token";
 }
 
+SegmentShape of_inputs(SegmentKind kind, model::DType type = model::DType::kFloat32) {
+  SegmentShape s = routed(kind, false);
+  s.dtype = type;
+  s.routing.of_inputs = true;
+  return s;
+}
+
 // Llama 4: rows times their gates, and sums of what comes back.
 TEST_F(Segments, GatesOfInputsWeightWhatExpertsRead) {
-  SegmentShape s = routed(SegmentKind::kDispatch, false),
-               sums = routed(SegmentKind::kCombine, false);
-  s.routing.of_inputs = sums.routing.of_inputs = true;
+  const SegmentShape s = of_inputs(SegmentKind::kDispatch), sums = of_inputs(SegmentKind::kCombine);
   const at::Tensor a = at::randn({kBatch, kLength, kWidth}),
                    gates = at::randn({kBatch, kLength, kChoices}),
-                   r = at::randn({s.expert_rows(), kWidth});
-  const auto dispatched = [&](const at::Tensor& a1, const at::Tensor& gates1) {
-    Operands o{.reads = {a1, choices(), gates1},
-               .writes = {declared({s.expert_rows(), kWidth}),
-                          declared({kBatch, kLength, kChoices}, model::DType::kInt64)},
-               .updates = {},
-               .weights = {},
-               .gradients = {}};
-    run_phase(s, Phase::kF, o);
-    return o;
-  };
-  const Operands f = dispatched(a, gates);
-  EXPECT_TRUE(at::allclose(f.writes[0].tensor[12], gates[0][1][1] * a[0][1]));
+                   r = at::randn({s.expert_rows(), kWidth}),
+                   d = at::randn({kBatch, kLength, kWidth});
+  const Operands f = sent(s, a, gates);
   const at::Tensor slots = f.writes[1].tensor;
-  Operands b{.reads = {r, slots, gates, a},
-             .writes = {declared({kBatch, kLength, kWidth}), declared({kBatch, kLength, kChoices})},
-             .updates = {},
-             .weights = {},
-             .gradients = {}};
-  run_phase(s, Phase::kB, b);
+  EXPECT_TRUE(at::allclose(f.writes[0].tensor[12], gates[0][1][1] * a[0][1]));
+  const Operands b = returned(s, r, a, gates, slots);
   const auto value = [&](const at::Tensor& a1, const at::Tensor& gates1) {
-    return inner_product(dispatched(a1, gates1).writes[0].tensor, r);
+    return inner_product(sent(s, a1, gates1).writes[0].tensor, r);
   };
   expect_gradient([&](const at::Tensor& t) { return value(t, gates); }, a, b.writes[0].tensor);
   expect_gradient([&](const at::Tensor& t) { return value(a, t); }, gates, b.writes[1].tensor);
   EXPECT_EQ(b.writes[1].tensor[0][4][0].item<float>(), 0) << "a dropped choice's gate";
-
-  const at::Tensor d = at::randn({kBatch, kLength, kWidth});
-  const auto combined = [&](const at::Tensor& rows) {
-    Operands o{.reads = {rows, slots},
-               .writes = {declared({kBatch, kLength, kWidth})},
-               .updates = {},
-               .weights = {},
-               .gradients = {}};
-    run_phase(sums, Phase::kF, o);
-    return inner_product(o.writes[0].tensor, d);
-  };
-  Operands back{.reads = {d, slots},
-                .writes = {declared({s.expert_rows(), kWidth})},
-                .updates = {},
-                .weights = {},
-                .gradients = {}};
-  run_phase(sums, Phase::kB, back);
-  expect_gradient(combined, r, back.writes[0].tensor);
+  expect_gradient(
+      [&](const at::Tensor& t) { return inner_product(combined(sums, Phase::kF, t, slots), d); }, r,
+      combined(sums, Phase::kB, d, slots));
 }
 
 // Sums and gates are fp32: what comes of bf16 is the rounded result of the same numbers in fp32.
@@ -324,38 +326,19 @@ TEST_F(Segments, GatesOfInputsInBf16AreTheRoundedOnes) {
   const auto rounded = [](std::vector<std::int64_t> shape) {
     return at::randn(shape).to(at::kBFloat16);
   };
-  const at::Tensor a = rounded({kBatch, kLength, kWidth}), gates = at::randn({kBatch, kLength, 2}),
-                   r = rounded({kExperts * kBatch * 3, kWidth});
+  const at::Tensor a = rounded({kBatch, kLength, kWidth}),
+                   gates = at::randn({kBatch, kLength, kChoices}),
+                   r = rounded({of_inputs(SegmentKind::kDispatch).expert_rows(), kWidth});
   std::vector<std::vector<at::Tensor>> found;
   for (const model::DType type : {model::DType::kBFloat16, model::DType::kFloat32}) {
-    SegmentShape s = routed(SegmentKind::kDispatch, false);
-    s.dtype = type;
-    s.routing.of_inputs = true;
-    const at::ScalarType t = scalar_type(type);
-    Operands f{.reads = {a.to(t), choices(), gates},
-               .writes = {declared({s.expert_rows(), kWidth}, type),
-                          declared({kBatch, kLength, kChoices}, model::DType::kInt64)},
-               .updates = {},
-               .weights = {},
-               .gradients = {}};
-    run_phase(s, Phase::kF, f);
+    const SegmentShape s = of_inputs(SegmentKind::kDispatch, type),
+                       sums = of_inputs(SegmentKind::kCombine, type);
+    const at::Tensor a1 = a.to(scalar_type(type)), r1 = r.to(scalar_type(type));
+    const Operands f = sent(s, a1, gates);
     const at::Tensor slots = f.writes[1].tensor;
-    Operands b{.reads = {r.to(t), slots, gates, a.to(t)},
-               .writes = {declared({kBatch, kLength, kWidth}, type),
-                          declared({kBatch, kLength, kChoices})},
-               .updates = {},
-               .weights = {},
-               .gradients = {}};
-    run_phase(s, Phase::kB, b);
-    s.kind = SegmentKind::kCombine;
-    Operands back{.reads = {a.to(t), slots},
-                  .writes = {declared({s.expert_rows(), kWidth}, type)},
-                  .updates = {},
-                  .weights = {},
-                  .gradients = {}};
-    run_phase(s, Phase::kB, back);
-    found.push_back(
-        {f.writes[0].tensor, b.writes[0].tensor, b.writes[1].tensor, back.writes[0].tensor});
+    const Operands b = returned(s, r1, a1, gates, slots);
+    found.push_back({f.writes[0].tensor, b.writes[0].tensor, b.writes[1].tensor,
+                     combined(sums, Phase::kB, a1, slots), combined(sums, Phase::kF, r1, slots)});
   }
   for (std::size_t i = 0; i < found[0].size(); ++i)
     EXPECT_TRUE(at::equal(found[0][i], found[1][i].to(found[0][i].scalar_type()))) << i;

@@ -88,8 +88,9 @@ TEST_F(Windows, AddTheBiasOfTwoPlacesDifferenceAndTrainIt) {
   EXPECT_TRUE(at::allclose(backward.gradients[0].to(at::kDouble) - 3, w.grad(), 1e-4, 1e-4));
 }
 
-/// The same of two images of 14 x 14, qkv [2, 196, 3 wide] by rows, in windows of 7 x 7 moved by 3.
-at::Tensor moved_windows(const at::Tensor& qkv, const at::Tensor& table) {
+/// The same of two images of 14 x 14, qkv [2, 196, 3 wide] by rows, in windows of 7 x 7 shifted
+/// by 3.
+at::Tensor shifted_windows(const at::Tensor& qkv, const at::Tensor& table) {
   const auto cut = [](const at::Tensor& image) {
     return image.view({kImages, 2, 7, 2, 7, -1}).permute({0, 1, 3, 2, 4, 5}).reshape({8, 49, -1});
   };
@@ -110,7 +111,7 @@ at::Tensor moved_windows(const at::Tensor& qkv, const at::Tensor& table) {
 }
 
 // Eight windows, made 6 and 2 at a time, of block 1 of a stage whose tokens merge once.
-TEST_F(Windows, AreSquaresThatEveryOtherBlockMoves) {
+TEST_F(Windows, AreSquaresThatEveryOtherBlockShifts) {
   SegmentShape s = windows();
   s.sequences = 8;
   s.windows = {.tokens = 196, .merges = 1};
@@ -128,7 +129,7 @@ TEST_F(Windows, AreSquaresThatEveryOtherBlockMoves) {
                      d = random({kImages, 196, kWide}).to(t);
     at::Tensor x = qkv.to(at::kDouble).requires_grad_(true),
                w = table.to(at::kDouble).requires_grad_(true);
-    const at::Tensor expected = moved_windows(x.index_select(1, by_rows), w);
+    const at::Tensor expected = shifted_windows(x.index_select(1, by_rows), w);
     expected.backward(d.to(at::kDouble).index_select(1, by_rows));
     Operands forward = operands(
         {qkv}, {declared({kImages, 196, kWide}, type), declared({kImages, 16, 196})}, {table});

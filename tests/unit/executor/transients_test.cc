@@ -3,6 +3,7 @@
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "executor/measure/microbench.h"
@@ -15,11 +16,13 @@ namespace orrery::executor {
 namespace {
 
 /// Highest bytes above operands and outputs while the segment runs.
-std::int64_t measured_transient(CountingAllocator& allocator, const Bench& bench) {
+std::int64_t measured_transient(CountingAllocator& allocator, const Bench& bench,
+                                std::int64_t layer) {
   const c10::InferenceMode no_autograd;
   RotaryTables rotary;
   SegmentContext context;
   context.unit = &bench.unit;
+  context.layer = layer;
   context.rotary = &rotary;
   std::int64_t outputs = 0;
   for (const Output& w : bench.operands.writes) {
@@ -62,7 +65,8 @@ void expect_stated(const model::ModelSpec& model, const char* name,
         if (s.kind == model::SegmentKind::kLoadTokens || s.kind == model::SegmentKind::kLoadTargets)
           continue;
         const std::int64_t measured =
-            measured_transient(allocator, bench_of(program, op, at::kCPU));
+            std::max(measured_transient(allocator, bench_of(program, op, at::kCPU), 0),
+                     measured_transient(allocator, bench_of(program, op, at::kCPU), 1));
         const std::int64_t stated = model::work(s, op.phase).transient_bytes;
         // Vectors of T, s, h and `out` numbers, and the attention kernel's own block (queries x
         // keys of one head), are left out there.

@@ -47,9 +47,9 @@ TEST(Windows, FourTokensInARowMergeIntoTheOneInTheirPlace) {
                 4 * token_at(coarse, row / 2, column / 2) + 2 * (column % 2) + row % 2);
 }
 
-// Every other block of the stage that begins with block 3. Moved by one row and column, the last
+// Every other block of the stage that begins with block 3. Shifted by one row and column, the last
 // window has the image's last token and three from its other ends: no two see each other.
-TEST(Windows, MoveByHalfASideInEveryOtherBlock) {
+TEST(Windows, ShiftByHalfASideInEveryOtherBlock) {
   const SegmentShape s = image(0);
   EXPECT_EQ(window_shift(s, 3), 0);
   EXPECT_EQ(window_shift(s, 4), 1);
@@ -62,9 +62,9 @@ TEST(Windows, MoveByHalfASideInEveryOtherBlock) {
   EXPECT_THAT(parts(s, 1, 3), ElementsAre(4, 5, 7, 8));
 }
 
-// Swin's own: 14 x 14 tokens in windows of 7 x 7 move by 3, so the last window has four rows and
+// Swin's own: 14 x 14 tokens in windows of 7 x 7 shift by 3, so the last window has four rows and
 // columns of its own and three of the other end.
-TEST(Windows, OfAnOddSideMoveByLessThanHalf) {
+TEST(Windows, OfAnOddSideShiftByLessThanHalf) {
   SegmentShape s;
   s.tokens = 49;
   s.windows = {.tokens = 196};

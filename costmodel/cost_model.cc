@@ -301,7 +301,7 @@ base::Result<std::int64_t> CostModel::copy_ps(bool to_host, std::int64_t bytes, 
   if (!way) {
     return base::fail(base::make_error(base::ErrorCode::kUnsupported,
                                        "cluster '{}' has a device without a way to a host bridge, "
-                                       "which recompute=offload copies over",
+                                       "over which activations and optimizer states go to the host",
                                        topology().name())
                           .with_hint("state host_bridges and links to them, or drop offload"));
   }
@@ -310,13 +310,14 @@ base::Result<std::int64_t> CostModel::copy_ps(bool to_host, std::int64_t bytes, 
 }
 
 base::Result<void> CostModel::check_copies(const plan::Plan& plan) const {
-  for (const plan::Stage& stage : plan.stages) {
-    for (const plan::LayerRun& run : stage.runs) {
-      if (run.strategy.recompute != plan::Recompute::kOffload) continue;
-      for (const bool to_host : {true, false}) TRY_VOID(copy_ps(to_host, 0, 0, plan.world_size()));
-      return {};
-    }
-  }
+  const auto copies = [](const plan::LayerStrategy& s) {
+    return s.recompute == plan::Recompute::kOffload || s.states == plan::States::kHost;
+  };
+  bool any = copies(plan.vocabulary);
+  for (const plan::Stage& stage : plan.stages)
+    for (const plan::LayerRun& run : stage.runs) any = any || copies(run.strategy);
+  for (const bool to_host : {true, false})
+    if (any) TRY_VOID(copy_ps(to_host, 0, 0, plan.world_size()));
   return {};
 }
 

@@ -58,6 +58,9 @@ std::vector<base::OptionSpec> strategy_options() {
              "stages per pipeline rank, of the interleaved schedule; zb-v and dualpipe-v have two"),
       choice_option("recompute", "R", {"none", "selective", "operator", "full", "offload"},
                     "activations computed again in the backward pass", "none"),
+      choice_option("states", "WHERE", {"device", "host"},
+                    "optimizer states: on the device, or on the host but for their update",
+                    "device"),
       flag_option("sequence-parallel", "split norms and residuals along the sequence over tp"),
       degree(
           "tensor-pieces",
@@ -119,6 +122,7 @@ plan::UniformOptions strategy_of(const Options& o) {
           .recompute = named(o.string("recompute"), plan::kLastRecompute),
           .grad_reduce = named(o.string("grad-reduce"), plan::GradReduce::kEnd),
           .tensor_pieces = o.count("tensor-pieces"),
+          .states = named(o.string("states"), plan::States::kHost),
           .schedule = named(o.string("schedule"), plan::kLastSchedule),
           .micro_batch = o.integer("micro-batch"),
           .global_batch = o.integer("global-batch"),

@@ -43,6 +43,7 @@ const std::vector<std::string>& table_columns() {
                                                  "tensor_pieces",
                                                  "zero",
                                                  "grad_reduce",
+                                                 "states",
                                                  "precision",
                                                  "schedule",
                                                  "software"};
@@ -321,6 +322,7 @@ void read_strategy(RowReader& r, TableRow& row) {
   p.recompute = r.word("recompute", model::names_up_to(plan::kLastRecompute)).value_or(p.recompute);
   p.grad_reduce =
       r.word("grad_reduce", model::names_up_to(plan::GradReduce::kEnd)).value_or(p.grad_reduce);
+  p.states = r.word("states", model::names_up_to(plan::States::kHost)).value_or(p.states);
   // of one rank there is nothing to split
   p.sequence_parallel =
       r.word("sequence_parallel", kBooleans).value_or(p.sequence_parallel) && p.tp > 1;

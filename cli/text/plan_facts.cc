@@ -45,9 +45,10 @@ Span span_of(const plan::Plan& plan, int LayerStrategy::*degree) {
 }
 
 std::string recompute_text(const plan::Plan& plan) {
-  int all = 0, some = 0, offload = 0;
+  int all = 0, some = 0, offload = 0, states = 0;
   for_layers(plan, [&](const LayerStrategy& s, int count) {
     all += count;
+    if (s.states == plan::States::kHost) states += count;
     if (s.recompute == plan::Recompute::kOffload)
       offload += count;
     else if (s.recompute != plan::Recompute::kNone)
@@ -55,7 +56,11 @@ std::string recompute_text(const plan::Plan& plan) {
   });
   std::string text = some == 0 ? std::string("nothing is recomputed")
                                : fmt::format("{} of {} layers recompute", some, all);
-  if (offload > 0) text += fmt::format("; {} keep their activations on the host", offload);
+  const auto on_host = [&](int layers, std::string_view what) {
+    if (layers > 0) text += fmt::format("; {} keep their {} on the host", layers, what);
+  };
+  on_host(offload, "activations");
+  on_host(states, "optimizer states");
   return text;
 }
 

@@ -39,6 +39,20 @@ struct LayerCost {
   std::int64_t gather_forward_ps = 0, gather_backward_ps = 0, reduction_each_ps = 0;
   // once per step: zero gradients, optimizer
   std::int64_t update_ps = 0;
+  /// Of optimizer states in the host's memory: their copies to the device and back, the update
+  /// between, what of memory they take, and whether the copy waits for the update of the layer
+  /// before, as behind gradients that are reduced in turn with the optimizer. With in, u and out of
+  /// n equal layers, two of them on the device, all take (UpdateTimes) at least
+  ///
+  ///     n max(u, (in + u + out) / 2),      in turn n (in + u),
+  ///
+  /// of which update_ps is a layer's part; without overlap the sum.
+  struct StateCopies {
+    std::int64_t in_ps = 0, out_ps = 0, update_ps = 0, bytes = 0;
+    bool in_turn = false;
+    bool operator==(const StateCopies&) const = default;
+  };
+  StateCopies states;
   // the part of update_ps that stands at the start of the step
   std::int64_t zero_gradient_ps = 0;
   // Updated parameters (ZeRO-1/2) gathered beside the step's first forward: time on the data

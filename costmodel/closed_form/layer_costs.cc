@@ -45,8 +45,9 @@ std::uint64_t part_of_kind(Part part, const plan::LayerContext& context) {
 Key key_of(const LayerStrategy& s, std::uint64_t more) {
   std::uint64_t bits = number(s.recompute);
   for (const std::uint64_t two : {number(s.zero), number(s.operators)}) bits = bits << 2 | two;
-  for (const bool one : {s.context == plan::ContextKind::kUlysses, s.sequence_parallel, s.strided,
-                         s.grad_reduce == plan::GradReduce::kEnd, s.folded})
+  for (const bool one :
+       {s.context == plan::ContextKind::kUlysses, s.sequence_parallel, s.strided,
+        s.grad_reduce == plan::GradReduce::kEnd, s.folded, s.states == plan::States::kHost})
     bits = bits << 1 | number(one);
   bits = bits << 16 | number(s.tensor_pieces);
   return {pair(s.tp, s.cp), pair(s.dp, s.ep), pair(s.shard, s.slices), pair(more, bits)};
@@ -186,6 +187,7 @@ struct LayerCosts::State {
     s.zero = 3;
     s.shard = 0;
     s.grad_reduce = plan::GradReduce::kMicroBatch;
+    s.states = plan::States::kDevice;
     // Only groups across the replicas know how many there are. Experts may have one each.
     if (!s.strided && (s.ep == 1 || s.expert_ranks() > s.ep)) s.dp = 2 * s.ep;
     plan::LayerContext alone = single(context, s);

@@ -230,7 +230,8 @@ Ranks TemplateForm::slowest(std::int64_t b, const WeightBytes& weights, Ranks ra
 TemplateForm::Times& TemplateForm::Times::operator+=(const Times& o) {
   serial_ps += o.serial_ps;
   data_ps += o.data_ps;
-  copy_ps += o.copy_ps;
+  copy_out_ps += o.copy_out_ps;
+  copy_in_ps += o.copy_in_ps;
   return *this;
 }
 
@@ -266,7 +267,7 @@ TemplateForm::Times TemplateForm::device_times(std::int64_t b, const WeightBytes
             : step_ps(s, b, weights, s.data_stream || s.moves ? ranks : part, ranks, kinds, prices);
     alone[i] = ps;
     if (s.moves) {
-      t.copy_ps += ps;
+      (s.moves_out ? t.copy_out_ps : t.copy_in_ps) += ps;
     } else if (s.data_stream) {
       t.data_ps += ps;
       if (s.copies) t.serial_ps += prices.segment(*s.copies, plan::Phase::kF, 0, kinds).ps;

@@ -43,7 +43,7 @@ class TemplateForm {
   struct Times {
     // compute and tensor communication, with what of them runs side by side; data communication
     std::int64_t serial_ps = 0, data_ps = 0;
-    std::int64_t copy_ps = 0;  // to the host's memory, or back
+    std::int64_t copy_out_ps = 0, copy_in_ps = 0;  // to the host's memory, and back
     Times& operator+=(const Times& o);
   };
   Times times(std::int64_t b, const WeightBytes& weights, Ranks ranks,

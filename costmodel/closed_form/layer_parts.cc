@@ -10,18 +10,32 @@ namespace {
 using Of = TemplateForm::Of;
 using Times = TemplateForm::Times;
 
+/// Of one of many updates that are alike.
+std::int64_t update_of(const LayerCost::StateCopies& c, bool overlaps) {
+  const std::int64_t all_ps = c.in_ps + c.update_ps + c.out_ps;
+  if (!overlaps) return all_ps;
+  if (c.in_turn) return c.in_ps + c.update_ps;
+  return std::max(c.update_ps, all_ps / 2);
+}
+
 }  // namespace
 
 WeightForm::WeightForm(const plan::LayerTemplates& t, OperationPrices& prices)
     : forms(OfWeights<plan::TemplateId>{t.gather_forward, t.gather_backward, t.zero_gradient,
                                         t.sync, t.sync_last, t.update}
                 .each([&](plan::TemplateId id) {
-                  return TemplateForm(t.program, id, false, prices, Of::kAllButCopies);
+                  return TemplateForm(t.program, id, false, prices,
+                                      id == t.update ? Of::kAll : Of::kAllButCopies);
                 })),
       memory(forms.each([&](const TemplateForm& form) { return form.memory(1, {}, prices); })),
       reduces_per_micro_batch(t.reduces_per_micro_batch) {
   for (const auto& p : t.program.classes.front().persistent)
-    persistent_bytes += t.program.buffers[p.buffer].bytes();
+    persistent_bytes += t.program.buffers[p.buffer].device_bytes();
+  if (!t.update.valid()) return;
+  const plan::Template& update = t.program.templates[t.update];
+  states_bytes = plan::copied_bytes(t.program, update);
+  updates_in_turn = !update.ops.empty() && update.ops.front().kind == plan::OpKind::kCollective &&
+                    update.ops.front().stream == plan::Stream::kCompute;
 }
 
 BodyForm::BodyForm(const plan::LayerTemplates& t, bool symbolic_weights, OperationPrices& prices)
@@ -39,6 +53,24 @@ BodyMemory memory_of(const BodyForm& body, std::int64_t b, const WeightBytes& by
           body.forms.forward.copied_bytes(b)};
 }
 
+namespace {
+
+void state_memory(const WeightForm& w, const BodyMemory& memory, LayerCost& c) {
+  c.persistent_bytes = w.persistent_bytes;
+  c.gather_forward = w.memory.gather_forward;
+  c.gather_backward = after(w.memory.gather_backward, memory.copy_in);
+  c.forward = after(c.gather_forward, memory.forward);
+  c.backward = after(c.gather_backward, memory.backward);
+  c.sync = w.memory.sync;
+  c.zero_gradient = w.memory.zero_gradient;
+  c.update = w.memory.update;
+  c.copied_bytes = memory.copied_bytes;
+  c.stash_bytes = c.forward.delta_bytes - c.copied_bytes;
+  if (c.splits) c.weight = memory.weight;
+}
+
+}  // namespace
+
 LayerCost join(const CostModel& cost, const BodyForm& body, const BodyTimes& times,
                const BodyMemory& memory, const WeightTimes& weights) {
   const WeightForm& w = *weights.form;
@@ -49,7 +81,8 @@ LayerCost join(const CostModel& cost, const BodyForm& body, const BodyTimes& tim
   };
   const auto overlapped = [&](const Times& x) {
     const std::int64_t ps = without_copies(x);
-    return cost.overlaps() ? std::max(ps, x.copy_ps) : ps + x.copy_ps;
+    const std::int64_t copy_ps = x.copy_out_ps + x.copy_in_ps;  // one of them
+    return cost.overlaps() ? std::max(ps, copy_ps) : ps + copy_ps;
   };
   LayerCost c;
   const Times forward = sum(times.forward, t.gather_forward);
@@ -63,13 +96,12 @@ LayerCost join(const CostModel& cost, const BodyForm& body, const BodyTimes& tim
   if (body.splits) {
     c.backward_ps = c.backward_sync_ps = overlapped(backward);
     synced(times.weight, c.weight_ps, c.weight_sync_ps);
-    c.weight = memory.weight;
   } else {
     synced(backward, c.backward_ps, c.backward_sync_ps);
   }
   c.copies = {
-      .out_ps = forward.copy_ps,
-      .in_ps = backward.copy_ps,
+      .out_ps = forward.copy_out_ps,
+      .in_ps = backward.copy_in_ps,
       .held_forward_ps = c.forward_ps - without_copies(forward),
       .held_backward_ps = c.backward_ps - without_copies(w.reduces_per_micro_batch && !body.splits
                                                              ? sum(backward, t.sync)
@@ -84,17 +116,13 @@ LayerCost join(const CostModel& cost, const BodyForm& body, const BodyTimes& tim
     c.gather_updated_ps = t.zero_gradient.data_ps;
     c.late_forward_ps = overlapped(sum(forward, {0, c.gather_updated_ps})) - c.forward_ps;
   }
-  c.update_ps = c.zero_gradient_ps + overlapped(t.update);
-  c.persistent_bytes = w.persistent_bytes;
-  c.gather_forward = w.memory.gather_forward;
-  c.gather_backward = after(w.memory.gather_backward, memory.copy_in);
-  c.forward = after(c.gather_forward, memory.forward);
-  c.backward = after(c.gather_backward, memory.backward);
-  c.sync = w.memory.sync;
-  c.zero_gradient = w.memory.zero_gradient;
-  c.update = w.memory.update;
-  c.copied_bytes = memory.copied_bytes;
-  c.stash_bytes = c.forward.delta_bytes - c.copied_bytes;
+  c.states = {.in_ps = t.update.copy_in_ps,
+              .out_ps = t.update.copy_out_ps,
+              .update_ps = without_copies(t.update),
+              .bytes = w.states_bytes,
+              .in_turn = w.updates_in_turn};
+  c.update_ps = c.zero_gradient_ps + update_of(c.states, cost.overlaps());
+  state_memory(w, memory, c);
   c.reduces_per_micro_batch = w.reduces_per_micro_batch;
   return c;
 }

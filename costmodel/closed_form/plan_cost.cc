@@ -192,9 +192,10 @@ class PlanPricer {
     t.zero_ps += count * c.zero_gradient_ps;
     t.late_ps += count * c.late_forward_ps;
     t.update_ps += count * (c.update_ps - c.zero_gradient_ps);
+    t.updates.add(count, c.states);
     m.persistent_bytes += count * c.persistent_bytes;
     p.zero.add({{c.zero_gradient}}, count);
-    p.update.add({{c.update}}, count);
+    p.update.add({{c.update, {}, c.states.bytes}}, count);
   }
   void forward_of(const LayerCost& c, int count, StageTimes& t, Passes& p) {
     t.add_first_forward(count, c.forward_ps - c.copies.held_forward_ps, c.gather_updated_ps,
@@ -380,7 +381,7 @@ class PlanPricer {
     out.stage_sync_ps.push_back(sync_ps + first.zero_ps + first.late_ps + first.update_ps);
     if (!counts_memory_) return;
     m.zero_gradient = once.zero.memory();
-    m.update = once.update.memory();
+    m.update = once.update.pass_memory();
     out.stage_peak_bytes.push_back(peak_bytes(
         m,
         costs_.pass_order(plan_.schedule, r, ranks(), plan_.virtual_stages, plan_.micro_batches)));

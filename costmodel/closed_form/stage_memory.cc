@@ -82,7 +82,9 @@ std::int64_t peak_bytes(const StageMemory& stage, const std::vector<plan::PassNo
     else
       walk.turns(n.body, (n.end - n.begin + n.step - 1) / n.step);
   }
-  walk.reach(stage.update.peak_bytes);
+  walk.reach(stage.update.before.peak_bytes);
+  walk.alive += stage.update.before.delta_bytes;
+  if (stage.update.copied_bytes > 0) walk.behind_copy(stage.update);
   return stage.persistent_bytes + walk.peak;
 }
 

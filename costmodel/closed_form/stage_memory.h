@@ -6,7 +6,7 @@
 /// its start. What a send reads stays alive until the next send of its stream, so beside the deltas
 /// a rank holds X bytes, what its last forward sent, and D, what its last backward sent; of each
 /// arm of a V. Likewise C, what its last copy to the host takes away when the next one begins, in
-/// the midst of a forward. Passes run in the order of plan::pass_order:
+/// the midst of a forward or of the update. Passes run in the order of plan::pass_order:
 ///
 ///   pass n starts with  Σ_{k<n} delta_k + X + D + C,
 ///                       peak = persistent + max over passes of (start + peak of the pass)
@@ -24,8 +24,8 @@
 
 namespace orrery::costmodel {
 
-/// A forward, before its first copy to the host begins and behind that; all is before where there
-/// is none. What the last copy takes away is taken off delta.
+/// A forward, or the update, before its first copy to the host begins and behind that; all is
+/// before where there is none. What the last copy takes away is taken off delta.
 struct PassMemory {
   plan::TemplateMemory before, behind;
   std::int64_t copied_bytes = 0;  // by the last copy
@@ -41,7 +41,8 @@ struct ChunkMemory {
 
 struct StageMemory {
   std::int64_t persistent_bytes = 0;
-  plan::TemplateMemory zero_gradient, update;  // once, before and after all passes
+  plan::TemplateMemory zero_gradient;  // once, before all passes
+  PassMemory update;                   // behind them
   std::vector<ChunkMemory> chunks;
   bool v_shaped = false;  // chunks are arms of a V, each with streams of its own
 };

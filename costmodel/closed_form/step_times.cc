@@ -119,7 +119,8 @@ class PassByPass {
     std::int64_t end = 0;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       ORRERY_CHECK(ranks_[r].next == ranks_[r].passes->size(), "rank {} cannot progress", r);
-      end = std::max(end, std::max(ranks_[r].busy, ranks_[r].reduced) + step_.stages[r].update_ps);
+      end = std::max(end, std::max(ranks_[r].busy, ranks_[r].reduced) +
+                              step_.stages[r].updates.ps(step_.overlaps));
     }
     return end;
   }
@@ -278,6 +279,25 @@ void CopiedLayers::add(std::int64_t so_far_ps, std::int64_t count, std::int64_t 
   last_copy_ps = copy_ps;
   last_ps = layer_ps;
   until_ps = begin_ps + count * layer_ps;
+}
+
+void UpdateTimes::add(std::int64_t layers, const LayerCost::StateCopies& c) {
+  all_ps_ += layers * (c.in_ps + c.update_ps + c.out_ps);
+  if (c.bytes == 0) {
+    updated_ps_ += layers * c.update_ps;
+    return;
+  }
+  for (std::int64_t l = 0; l < layers; ++l) {
+    const std::int64_t room_ps = std::max(in_ps_, before_ps_);
+    if (c.in_turn) {
+      updated_ps_ = in_ps_ = std::max(room_ps, updated_ps_) + c.in_ps + c.update_ps;
+    } else {
+      in_ps_ = room_ps + c.in_ps;
+      updated_ps_ = std::max(updated_ps_, in_ps_) + c.update_ps;
+    }
+    before_ps_ = out_ps_;
+    out_ps_ = std::max(out_ps_, updated_ps_) + c.out_ps;
+  }
 }
 
 void StageTimes::add_first_forward(std::int64_t layers, std::int64_t pass_ps,

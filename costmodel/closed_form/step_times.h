@@ -58,6 +58,7 @@
 #include <tuple>
 #include <vector>
 
+#include "costmodel/closed_form/closed_form.h"
 #include "plan/program/plan.h"
 #include "plan/program/schedule.h"
 
@@ -85,12 +86,34 @@ struct CopiedLayers {
            std::int64_t held_each_ps);
 };
 
+/// The updates of a rank, layer by layer. Of states on the host layer l ends its copy in, its
+/// update and its copy out, which take i, u and o, at
+///
+///     I_l = max(I_{l-1}, O_{l-2}) + i
+///     U_l = max(U_{l-1}, I_l) + u
+///     O_l = max(O_{l-1}, U_l) + o
+///
+/// as two layers are on the device; where a layer's copy waits for the update before it (in turn)
+/// I_l = U_l = max(I_{l-1}, O_{l-2}, U_{l-1}) + i + u. Example (tests): four layers of i = o = 3
+/// and u = 2 end at 19, in turn at 23.
+class UpdateTimes {
+ public:
+  void add(std::int64_t layers, const LayerCost::StateCopies& copies);
+  [[nodiscard]] std::int64_t ps(bool overlaps) const {
+    return overlaps ? std::max(updated_ps_, out_ps_) : all_ps_;
+  }
+
+ private:
+  std::int64_t in_ps_ = 0, updated_ps_ = 0, out_ps_ = 0, before_ps_ = 0, all_ps_ = 0;
+};
+
 /// One stage: its layers in order, with resharding between them.
 struct StageTimes {
   std::int64_t forward_ps = 0, backward_ps = 0, backward_sync_ps = 0, weight_ps = 0,
                weight_sync_ps = 0;
   // of the whole rank, in its first stage; late: LayerCost::late_forward_ps
   std::int64_t zero_ps = 0, late_ps = 0, update_ps = 0;
+  UpdateTimes updates;
   std::int64_t gathered_ps = 0, first_forward_ps = 0;  // Γ and M
   bool slowed_forward = false;                         // M is from Z on
   /// Equal layers behind the others: φ, γ, and by how much they hold each other up side by side.

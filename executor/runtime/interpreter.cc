@@ -270,9 +270,13 @@ base::Result<void> Interpreter::open_pairs() {
 }
 
 void Interpreter::make_state() {
-  // Masters start as the parameters do; they are the fourth operand that an update changes.
+  // Masters start as the parameters do; they are the fourth operand that an update changes, on the
+  // host what is copied there of it.
   std::set<plan::InstanceIndex> masters;
   for (const Step& step : steps_) {
+    for (std::size_t i = 0; plan::copies_out(*step.op) && i < step.op->updates.size(); ++i)
+      if (masters.contains(instances_.at(step.op->reads[i], step.layer, step.micro_batch)))
+        masters.insert(instances_.at(step.op->updates[i], step.layer, step.micro_batch));
     if (step.op->kind != plan::OpKind::kCompute ||
         program_.segments[step.op->segment].kind != SegmentKind::kAdamW)
       continue;
@@ -291,7 +295,8 @@ void Interpreter::make_state() {
 at::Tensor Interpreter::make_persistent(const plan::BufferDecl& decl, std::int64_t layer,
                                         bool parameters) {
   const CategoryScope scope(site_.allocator, decl.category);
-  at::Tensor made = empty(decl.shape, decl.dtype, site_.device);
+  at::Tensor made = decl.on_host() ? empty_on_host(decl.shape, decl.dtype, site_.device)
+                                   : empty(decl.shape, decl.dtype, site_.device);
   if (!parameters || is_quantised(decl.dtype)) return made.zero_();
   ORRERY_CHECK(decl.unit.has_value(), "parameter buffer '{}' has no unit", decl.name);
   const plan::ParameterUnit& unit = program_.units[*decl.unit];

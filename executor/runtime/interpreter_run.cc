@@ -386,14 +386,17 @@ void Interpreter::copy(const Step& step) {
   const plan::Op& op = *step.op;
   const bool out = plan::copies_out(op);
   if (out) copied_.clear();
-  for (std::size_t i = 0; i < op.reads.size(); ++i) {
+  const std::vector<plan::BufferRef>& made = plan::copied_to(op);
+  for (std::size_t i = 0; i < made.size(); ++i) {
     const at::Tensor from = tensor(op.reads[i], step);
-    const plan::BufferDecl& decl = program_.buffers[op.writes[i].buffer];
+    const plan::BufferDecl& decl = program_.buffers[made[i].buffer];
     const CategoryScope scope(site_.allocator, decl.category);
-    at::Tensor& to = tensor(op.writes[i], step);
-    ORRERY_CHECK(from.defined() && !to.defined(), "'{}' copies '{}' to what is alive", op.name,
+    at::Tensor& to = tensor(made[i], step);
+    ORRERY_CHECK(from.defined() && to.defined() == op.writes.empty(),
+                 "'{}' copies '{}' to what is alive", op.name,
                  program_.buffers[op.reads[i].buffer].name);
-    to = out ? empty_on_host(decl.shape, decl.dtype, site_.device) : fresh(step, i);
+    if (!to.defined())
+      to = out ? empty_on_host(decl.shape, decl.dtype, site_.device) : fresh(step, i);
     to.copy_(from, /*non_blocking=*/true);
     if (out) copied_.push_back(from);
   }

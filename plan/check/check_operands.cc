@@ -438,12 +438,14 @@ class OperandChecker {
 
   /// One side of each pair is the host's, always the same one.
   void check_copy(const Op& op) {
-    if (op.reads.empty() || op.reads.size() != op.writes.size() || !op.updates.empty())
+    const std::vector<BufferRef>& made = copied_to(op);
+    if (made.empty() || op.reads.size() < made.size() ||
+        op.writes.size() + op.updates.size() > made.size())
       return fault("copies other than what it reads to what it writes");
     const bool out = op.stream == Stream::kCopyOut;
     std::int64_t bytes = 0;
-    for (std::size_t i = 0; i < op.reads.size(); ++i) {
-      const BufferDecl &from = decl(op.reads[i]), &to = decl(op.writes[i]);
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      const BufferDecl &from = decl(op.reads[i]), &to = decl(made[i]);
       compare("copies", {from.elements()}, {to.elements()});
       if (from.dtype != to.dtype || from.on_host() == out || to.on_host() != out)
         fault(fmt::format("copies '{}' to '{}'", from.name, to.name));

@@ -158,9 +158,10 @@ class Values {
 
   /// What it reads, whatever that is.
   void copied(const Op& op) {
-    for (std::size_t i = 0; i < op.reads.size() && i < op.writes.size(); ++i) {
+    const std::vector<BufferRef>& made = copied_to(op);
+    for (std::size_t i = 0; i < op.reads.size() && i < made.size(); ++i) {
       const InstanceIndex from = step_.instance_of(at_, op.reads[i]),
-                          to = step_.instance_of(at_, op.writes[i]);
+                          to = step_.instance_of(at_, made[i]);
       holds_[to] = holds_[from];
       away_[to] = away_[from];
     }

@@ -40,7 +40,11 @@ constexpr std::array kStrategyFields{
                   [](const LayerStrategy& s) { return std::string(to_string(s.recompute)); }},
     StrategyField{"grad_reduce",
                   [](const LayerStrategy& s) { return std::string(to_string(s.grad_reduce)); }},
+    StrategyField{"states",
+                  [](const LayerStrategy& s) { return std::string(to_string(s.states)); }},
 };
+/// Of every framework.
+constexpr Rule kStates{"states", "states that are kept on the host are updated there"};
 
 std::string sizes_text(const Plan& plan) {
   return fmt::format("{}", fmt::join(stage_sizes(plan), ", "));
@@ -76,8 +80,10 @@ class Comparison {
   void add(const std::string& field, std::string where, std::string_view planned,
            std::string_view runs) {
     const auto rule = std::ranges::find(rules_, field, &Rule::field);
-    found_.push_back({field, std::move(where), std::string(planned), std::string(runs),
-                      std::string(rule == rules_.end() ? kUniform : rule->why)});
+    std::string_view why = rule == rules_.end() ? kUniform : rule->why;
+    if (field.ends_with(kStates.field)) why = kStates.why;
+    found_.push_back(
+        {field, std::move(where), std::string(planned), std::string(runs), std::string(why)});
   }
 
   void compare(const std::string& field, std::string_view planned, std::string_view runs) {

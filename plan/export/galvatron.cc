@@ -52,6 +52,7 @@ LayerStrategy nearest_strategy(LayerStrategy s, const Switches& switches) {
   s.slices = 1;
   s.strided = false;
   s.tensor_pieces = 1;
+  s.states = States::kDevice;
   const bool every = switches.every_micro_batch && s.replicas() > 1;
   s.grad_reduce = every ? GradReduce::kMicroBatch : GradReduce::kStep;
   return s;

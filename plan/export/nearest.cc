@@ -46,6 +46,7 @@ LayerStrategy usual_strategy(const Plan& plan) {
     const bool folded = s.folded;
     s.folded = false;
     s.recompute = Recompute::kNone;
+    s.states = States::kDevice;
     s.ep = 1;
     auto found = std::ranges::find(candidates, s, &Candidate::strategy);
     if (found == candidates.end()) found = candidates.insert(found, {s});

@@ -217,15 +217,17 @@ UnitState Builder::add_unit(ParameterUnit u, Scope scope) {
                    .persistent = true,
                    .unit = s.unit});
   };
+  const BufferCategory states =
+      strategy.states == States::kHost ? BufferCategory::kHost : BufferCategory::kOptimizer;
   const bool full_gradient = zero < 2 || !reduces_parts(strategy, context_.micro_batches);
   s.parameter = state("parameter", BufferCategory::kParameter, zero == 3 ? shard : padded, dtype());
   if (!frozen) {
     s.gradient = state("gradient", BufferCategory::kGradient, full_gradient ? padded : shard);
-    s.moment1 = state("moment 1", BufferCategory::kOptimizer, shard);
-    s.moment2 = state("moment 2", BufferCategory::kOptimizer, shard);
+    s.moment1 = state("moment 1", states, shard);
+    s.moment2 = state("moment 2", states, shard);
   }
   if (!frozen && context_.precision != model::Precision::kFloat32)
-    s.master = state("master", BufferCategory::kOptimizer, shard);
+    s.master = state("master", states, shard);
   std::int64_t quantised = 0;
   for (const Parameter& p : program_.units[s.unit].parameters)
     if (p.quantised && format() != model::Format::kNone) quantised += elements_of(p);

@@ -161,8 +161,15 @@ class Builder {
   // of layers: what their forwards keep is on the device, or comes back
   PoolId kept_pool() { return pool("kept activations", 2); }
   PoolId returned_pool() { return pool("returned activations"); }
-  /// Holds the same in the host's memory.
-  BufferRef on_host(const BufferRef& buffer);
+  // of layers: their optimizer states are on the device
+  PoolId states_pool() { return pool("updated states", 2); }
+  /// Holds the same in the host's memory; of optimizer states there, on the device.
+  BufferRef on_host(const BufferRef& buffer) {
+    return twin(buffer, " on the host", BufferCategory::kHost);
+  }
+  BufferRef on_device(const BufferRef& states) {
+    return twin(states, " on the device", BufferCategory::kOptimizer);
+  }
 
   /// Sequences of a micro-batch on one rank, tokens of a sequence on one rank (between blocks).
   std::int64_t sequences(const Layout& l) const { return context_.micro_batch_sequences / l.dp; }
@@ -218,6 +225,7 @@ class Builder {
   /// Of prefetch_depth + 1, unless stated.
   PoolId pool(const std::string& name) { return pool(name, context_.prefetch_depth + 1); }
   PoolId pool(const std::string& name, int capacity);
+  BufferRef twin(const BufferRef& of, const char* where, BufferCategory category);
   /// Of kinds behind the first: "decoder ".
   std::string prefix() const;
   /// "NAME [TAG]", as buffers are called.

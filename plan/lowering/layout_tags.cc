@@ -73,6 +73,7 @@ std::string strategy_tag(const LayerStrategy& s) {
   if (s.grad_reduce == GradReduce::kMicroBatch) add(" mb");
   if (s.grad_reduce == GradReduce::kEnd) add(" end");
   if (s.tensor_pieces > 1) add(" pieces", s.tensor_pieces);
+  if (s.states == States::kHost) add(" host states");
   if (s.recompute != Recompute::kNone) add(" "), add(to_string(s.recompute));
   return tag;
 }

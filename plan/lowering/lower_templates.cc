@@ -110,6 +110,7 @@ LayerTemplates add_templates(Builder& b, const std::string& name, LayerPair pair
     for (const BufferRef& r : u.state.persistent()) state.persistent.push_back({r.buffer, 0});
     if (u.state.copies.valid()) state.persistent.push_back({u.state.copies, 0});
   }
+  copy_states(b, update);
   Ops gather_forward = gather_ops(b, pair.units, pair.forward);
   Ops gather_backward = gather_ops(b, pair.units, pair.backward);
   if (!gather_forward.empty()) pair.forward.back().release = b.gather_pool();

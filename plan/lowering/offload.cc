@@ -1,4 +1,5 @@
-/// What a layer keeps for its backward, in the host's memory meanwhile.
+/// What a layer keeps for its backward, in the host's memory meanwhile; optimizer states, there but
+/// for their update.
 
 #include <algorithm>
 
@@ -34,7 +35,7 @@ Op copy(Builder& b, std::string name, Stream stream, const BufferRefs& from, con
   op.kind = OpKind::kCopy;
   op.stream = stream;
   op.name = std::move(name);
-  op.reads = op.frees = from;
+  op.reads = from;
   op.writes = to;
   for (const BufferRef& r : from) op.bytes += b.decl(r).bytes();
   return op;
@@ -56,17 +57,46 @@ Op offload(Builder& b, LayerPair& pair) {
   last->release = b.returned_pool();
   Op out = copy(b, "copy_out(activations)", Stream::kCopyOut, kept, there),
      in = copy(b, "copy_in(activations)", Stream::kCopyIn, there, kept);
+  out.frees = kept;
   out.release = b.kept_pool();
+  in.frees = there;
   in.acquire = b.returned_pool();
   pair.forward.push_back(std::move(out));
   return in;
 }
 
-BufferRef Builder::on_host(const BufferRef& kept) {
-  BufferDecl there = decl(kept);
-  there.name += " on the host";
-  there.category = BufferCategory::kHost;
-  return {buffer(std::move(there)), kept.layer_offset};
+void copy_states(Builder& b, Ops& update) {
+  const auto on_host = [&](const BufferRef& r) { return b.decl(r).on_host(); };
+  BufferRefs there, here, gradients;
+  std::size_t first = 0, end = 0;
+  for (std::size_t i = 0; i < update.size(); ++i) {
+    if (std::ranges::none_of(update[i].updates, on_host)) continue;
+    if (end == 0) first = i;
+    end = i + 1;
+    gradients.push_back(update[i].reads.front());
+    for (BufferRef& r : update[i].updates) {
+      if (!on_host(r)) continue;
+      there.push_back(r);
+      here.push_back(r = b.on_device(r));
+    }
+  }
+  if (end == 0) return;
+  Op in = copy(b, "copy_in(states)", Stream::kCopyIn, there, here),
+     out = copy(b, "copy_out(states)", Stream::kCopyOut, here, {});
+  in.reads.insert(in.reads.end(), gradients.begin(), gradients.end());
+  out.updates = there;
+  out.frees = here;
+  in.acquire = out.release = b.states_pool();
+  update.insert(update.begin() + static_cast<std::ptrdiff_t>(end), std::move(out));
+  update.insert(update.begin() + static_cast<std::ptrdiff_t>(first), std::move(in));
+}
+
+BufferRef Builder::twin(const BufferRef& of, const char* where, BufferCategory category) {
+  BufferDecl there = decl(of);
+  there.name += where;
+  there.category = category;
+  there.persistent = false;
+  return {buffer(std::move(there)), of.layer_offset};
 }
 
 }  // namespace orrery::plan

@@ -40,6 +40,8 @@ std::string_view to_string(GradReduce g) {
   return base::EnumNames<GradReduce::kEnd>("step", "micro_batch", "end")[g];
 }
 
+std::string_view to_string(States s) { return base::EnumNames<States::kHost>("device", "host")[s]; }
+
 std::string beyond_degrees(const LayerStrategy& s) {
   std::string text;
   if (s.zero > 0) text += fmt::format(" zero{}", s.zero);
@@ -52,6 +54,7 @@ std::string beyond_degrees(const LayerStrategy& s) {
   if (s.recompute != Recompute::kNone) text += fmt::format(" recompute={}", to_string(s.recompute));
   if (s.grad_reduce != GradReduce::kStep)
     text.append(" grad_reduce=").append(to_string(s.grad_reduce));
+  if (s.states != States::kDevice) text.append(" states=").append(to_string(s.states));
   return text;
 }
 

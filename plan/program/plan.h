@@ -26,6 +26,9 @@ inline constexpr Recompute kLastRecompute = Recompute::kOffload;
 /// backward of the next ones; as every micro-batch's backward ends (zero 2 and 3); behind the last
 /// backward of all layers, in turn with the optimizer.
 enum class GradReduce : std::uint8_t { kStep, kMicroBatch, kEnd };
+/// Where optimizer states (masters, moments) are but for their update: on the device, or in the
+/// host's memory, so that the update copies them in and out (plan/lowering/offload.cc).
+enum class States : std::uint8_t { kDevice, kHost };
 enum class Schedule : std::uint8_t {
   kGPipe,
   k1F1B,
@@ -86,6 +89,7 @@ struct LayerStrategy {
   // with sequence parallelism: gathers and scatters of the tensor group run beside the products
   // they feed and follow, each in this many pieces of the tokens
   int tensor_pieces = 1;
+  States states = States::kDevice;
 
   bool operator==(const LayerStrategy&) const = default;
   [[nodiscard]] int replicas() const { return cp * dp; }  // size of the data group
@@ -123,6 +127,7 @@ std::string_view to_string(Recompute r);
 std::string_view to_string(ContextKind c);
 std::string_view to_string(ShardedOperators o);
 std::string_view to_string(GradReduce g);
+std::string_view to_string(States s);
 
 /// How every operator of a layer is partitioned in space and time (plan/partition/partition.h), by
 /// LayerOperator up to the last product (plan/partition/layer_graph.h). No sequence for the
@@ -210,6 +215,7 @@ struct UniformOptions {
   Recompute recompute = Recompute::kNone;
   GradReduce grad_reduce = GradReduce::kStep;
   int tensor_pieces = 1;  // of layers with sequence parallelism
+  States states = States::kDevice;
   Schedule schedule = Schedule::k1F1B;
   std::int64_t micro_batch = 1;  // sequences of one micro-batch on one data-parallel rank
   std::int64_t global_batch = 1;

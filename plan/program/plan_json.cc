@@ -34,6 +34,7 @@ Json strategy_json(const LayerStrategy& s) {
   if (s.slices != plain.slices) json["slices"] = s.slices;
   if (s.strided != plain.strided) json["strided"] = s.strided;
   if (s.tensor_pieces != plain.tensor_pieces) json["tensor_pieces"] = s.tensor_pieces;
+  if (s.states != plain.states) json["states"] = to_string(s.states);
   return json;
 }
 
@@ -75,6 +76,7 @@ LayerStrategy read_strategy(const base::Node& node, std::string what, base::Erro
       r.optional_enum("operators", names_up_to(ShardedOperators::kMlp)).value_or(s.operators);
   s.strided = r.optional_bool("strided").value_or(s.strided);
   s.folded = r.optional_bool("folded").value_or(s.folded);
+  s.states = r.optional_enum("states", names_up_to(States::kHost)).value_or(s.states);
   r.finish();
   return s;
 }

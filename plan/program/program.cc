@@ -131,6 +131,7 @@ class ProgramDigest {
              s.shard, s.slices, s.strided, s.context, s.operators);
     if (s.tensor_pieces > 1) add(s.tensor_pieces);
     if (s.folded) add(s.folded);
+    if (s.states != States::kDevice) add(s.states);
   }
   void add(const Parameter& p) {
     add_each(p.name, p.shape, p.local_shape, p.shard_dim, p.offset);

@@ -291,7 +291,8 @@ struct Op {
   // kExchange
   std::vector<Leg> legs;
 
-  // kCopy: writes[i] becomes what reads[i] is; bytes are those of all.
+  // kCopy: writes[i], or where nothing is written updates[i], becomes what reads[i] is; bytes are
+  // those of all. Further reads are waited for.
   std::vector<BufferRef> reads;
   // allocates the instance; a write of a live instance is a fault
   std::vector<BufferRef> writes;
@@ -319,6 +320,10 @@ inline bool moves_shards(const Op& op) {
 /// Copies what it frees on the device to the host.
 inline bool copies_out(const Op& op) {
   return op.kind == OpKind::kCopy && op.stream == Stream::kCopyOut;
+}
+/// What a copy makes equal to what it reads, one by one.
+inline const std::vector<BufferRef>& copied_to(const Op& op) {
+  return op.writes.empty() ? op.updates : op.writes;
 }
 /// What it frees is alive until the next operation of its stream is issued.
 inline bool frees_late(const Op& op) { return op.kind == OpKind::kExchange || copies_out(op); }

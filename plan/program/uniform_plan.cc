@@ -117,7 +117,11 @@ base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string
   plan.global_batch = options.global_batch;
   plan.micro_batches = options.global_batch / (options.dp * options.micro_batch);
   plan.schedule = options.schedule;
-  plan.vocabulary = {.tp = options.tp, .dp = options.dp, .zero = options.zero, .cp = options.cp};
+  plan.vocabulary = {.tp = options.tp,
+                     .dp = options.dp,
+                     .zero = options.zero,
+                     .cp = options.cp,
+                     .states = options.states};
   if (plan.vocabulary.replicas() > 1) plan.vocabulary.grad_reduce = options.grad_reduce;
   LayerStrategy layer = plan.vocabulary;
   layer.ep = options.ep;

@@ -120,6 +120,13 @@ class Alternatives {
     } else if (space_.zero3 && others && any([](const LayerStrategy& s) { return s.dp > 1; })) {
       add(made, "zero 3 alone", [](Space& s) { s.data = s.zero1 = s.zero2 = false; });
     }
+    const std::string where = "optimizer states " + over_layers(plan_, states_of);
+    if (any([](const LayerStrategy& s) { return s.states == plan::States::kHost; })) {
+      if (space_.states_on_device)
+        add(where, "on the device everywhere", [](Space& s) { s.states_on_host = false; });
+    } else if (space_.states_on_host) {
+      add(where, "on the host everywhere", [](Space& s) { s.states_on_device = false; });
+    }
   }
   void activations() {
     const bool recomputes =
@@ -157,6 +164,7 @@ class Alternatives {
 bool allows_states(const Space& s, const LayerStrategy& l) {
   if (l.tp > 1 && !s.tensor) return false;
   if (l.shard > 0 && !s.hybrid) return false;
+  if (!flag(s, kStatesFlags, l.states)) return false;
   if (l.dp * l.cp == 1) return true;
   return flag(s, kZeros, l.zero);
 }

@@ -71,6 +71,10 @@ std::string reduction_of(const plan::LayerStrategy& s) {
   return std::string(kWhen[s.grad_reduce]);
 }
 
+std::string states_of(const plan::LayerStrategy& s) {
+  return fmt::format("on the {}", plan::to_string(s.states));
+}
+
 int SimulatedPlan::critical_stage() const {
   ORRERY_CHECK(!report.stages.empty(), "a report without stages");
   const auto least = std::ranges::min_element(
@@ -149,6 +153,7 @@ std::vector<std::string> changes(const plan::Plan& from, const plan::Plan& to) {
          [](const S& s) { return std::to_string(s.tensor_pieces); });
   layers("recomputation", recompute_of);
   layers("gradients reduced", reduction_of);
+  layers("optimizer states", states_of);
   layers("strided groups", [](const S& s) { return s.strided ? "yes" : "no"; });
   if (from.stages.size() == to.stages.size()) compare("layers by stage", layers_by_stage);
   compare("embedding and head", [](const Plan& p) { return plan::to_string(p.vocabulary); });

@@ -63,6 +63,7 @@ std::string over_layers(const plan::Plan& plan, const Aspect& aspect);
 std::string tp_of(const plan::LayerStrategy& s);
 std::string zero_of(const plan::LayerStrategy& s);
 std::string recompute_of(const plan::LayerStrategy& s);
+std::string states_of(const plan::LayerStrategy& s);
 std::string reduction_of(const plan::LayerStrategy& s);
 
 /// Another plan, and where its time goes instead.

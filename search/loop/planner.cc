@@ -39,7 +39,7 @@ base::Result<costmodel::MemoryLimit> memory_of(const costmodel::CostModel& cost,
   if (!r.space.gpipe && !r.space.one_f_one_b && !r.space.interleaved && !r.space.zero_bubble &&
       !r.space.zero_bubble_v && !r.space.dual_pipe_v)
     fault(ErrorCode::kInconsistent, "no pipeline schedule is allowed");
-  if (r.space.recompute_offload) {
+  if (r.space.recompute_offload || r.space.states_on_host) {
     for (const bool to_host : {true, false})
       if (const auto copies = cost.copy_ps(to_host, 0, 0, devices); !copies && sink.ok())
         sink.add(copies.error());

@@ -140,6 +140,14 @@ base::Result<std::vector<Relaxation>> relax_request(costmodel::LayerCosts& costs
   if (space.fix_micro_batches)
     TRY_VOID(
         try_space("any number of micro-batches", [](Space& s) { s.fix_micro_batches.reset(); }));
+  // no target has them
+  const bool may_copy =
+      !space.vocabulary_like_layers &&
+      costs.cost().copy_ps(true, 0, 0, as_int(costs.cost().topology().device_count())).has_value();
+  if (may_copy && !(space.recompute_offload && space.states_on_host)) {
+    TRY_VOID(try_space("activations and optimizer states on the host (offload)",
+                       [](Space& s) { s.recompute_offload = s.states_on_host = true; }));
+  }
   if (loops.least_peak_bytes < kForbidden) {
     TRY(Relaxation memory, more_memory(costs, request, budget, loops));
     result.push_back(std::move(memory));

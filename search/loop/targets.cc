@@ -206,6 +206,7 @@ Space space_of(const Target& t, const model::ModelSpec& model, Space space, cons
   if (c.reduction.dp) space.fix_dp = c.reduction.dp;
   if (c.reduction.micro_batches) space.fix_micro_batches = c.reduction.micro_batches;
   space.single_stage = space.single_stage && c.reduction.single_stage;
+  space.states_on_host = space.states_on_host && t.space.states_on_host;
   space.tensor_overlap = space.tensor_overlap && t.space.tensor_overlap;
   space.pipeline = space.pipeline && t.space.pipeline && c.reduction.pipeline &&
                    c.zero <= t.pipeline_zero && (t.tied_pipeline || !model.tied_embeddings);

@@ -305,7 +305,7 @@ class Grid {
     return s;
   }
   [[nodiscard]] LayerStrategy vocabulary(const LayerStrategy& s) const {
-    LayerStrategy v{.tp = s.tp, .dp = s.dp, .zero = s.zero, .cp = s.cp};
+    LayerStrategy v{.tp = s.tp, .dp = s.dp, .zero = s.zero, .cp = s.cp, .states = s.states};
     if (s.grad_reduce == plan::GradReduce::kEnd || space_.vocabulary_like_layers)
       v.grad_reduce = s.grad_reduce;
     return v;

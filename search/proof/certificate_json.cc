@@ -74,12 +74,12 @@ constexpr std::size_t fields_of(const Space& space) {
   [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15,
                                 f16, f17, f18, f19, f20, f21, f22, f23, f24, f25, f26, f27, f28,
                                 f29, f30, f31, f32, f33, f34, f35, f36, f37, f38, f39, f40, f41,
-                                f42, f43, f44, f45, f46, f47, f48] = space;
-  return 48;
+                                f42, f43, f44, f45, f46, f47, f48, f49, f50] = space;
+  return 50;
 }
-// and fix_operators, single_stage, folding, unfolded, spatial_temporal, recompute_offload; no proof
-// speaks of zero_bubble_v and dual_pipe_v
-static_assert(fields_of(Space{}) == kFlags.size() + kDegrees.size() + kCounts.size() + 8);
+// and fix_operators, single_stage, folding, unfolded, spatial_temporal, recompute_offload,
+// states_on_device, states_on_host; no proof speaks of zero_bubble_v and dual_pipe_v
+static_assert(fields_of(Space{}) == kFlags.size() + kDegrees.size() + kCounts.size() + 10);
 
 Json space_json(const Space& space) {
   Json json = Json::object();
@@ -89,6 +89,8 @@ Json space_json(const Space& space) {
   if (!space.unfolded) json["unfolded"] = false;
   if (space.spatial_temporal) json["spatial_temporal"] = true;
   if (space.recompute_offload) json["recompute_offload"] = true;
+  if (!space.states_on_device) json["states_on_device"] = false;
+  if (space.states_on_host) json["states_on_host"] = true;
   for (const auto& f : kDegrees) {
     if (space.*f.field) json[f.name] = *(space.*f.field);
   }
@@ -109,6 +111,8 @@ Space read_space(const base::Node& node, base::ErrorSink& sink) {
   space.unfolded = r.optional_bool("unfolded").value_or(true);
   space.spatial_temporal = r.optional_bool("spatial_temporal").value_or(false);
   space.recompute_offload = r.optional_bool("recompute_offload").value_or(false);
+  space.states_on_device = r.optional_bool("states_on_device").value_or(true);
+  space.states_on_host = r.optional_bool("states_on_host").value_or(false);
   for (const auto& f : kDegrees) {
     if (const auto value = r.optional_int(f.name, {1, plan::kMaxWorldSize}))
       space.*f.field = as_int(*value);
@@ -125,6 +129,7 @@ Json multipliers_json(const ProblemMultipliers& p) {
   Json vocabulary{{"tp", v.tp}, {"dp", v.dp}, {"zero", v.zero}};
   if (v.grad_reduce != plan::GradReduce::kStep)
     vocabulary["grad_reduce"] = plan::to_string(v.grad_reduce);
+  if (v.states != plan::States::kDevice) vocabulary["states"] = plan::to_string(v.states);
   return {{"stages", p.stages},
           {"virtual_stages", p.virtual_stages},
           {"micro_batches", p.micro_batches},
@@ -150,6 +155,8 @@ ProblemMultipliers read_multipliers(const base::Node& node, base::ErrorSink& sin
   p.vocabulary.grad_reduce =
       v.optional_enum("grad_reduce", model::names_up_to(plan::GradReduce::kEnd))
           .value_or(plan::GradReduce::kStep);
+  p.vocabulary.states = v.optional_enum("states", model::names_up_to(plan::States::kHost))
+                            .value_or(plan::States::kDevice);
   v.finish();
   p.unit = r.required_int("unit", {1, kLargest});
   p.weights = r.required_ints("weights", {0, kLargest});

@@ -12,6 +12,8 @@ using plan::LayerStrategy;
 
 constexpr int kMaxTensorDegree = 16, kMaxContextDegree = 64, kMaxSlices = 16;
 
+const std::vector kStates{plan::States::kDevice, plan::States::kHost};
+
 /// Every strategy of `all` with every value of one more field.
 template <class Field>
 void vary(std::vector<LayerStrategy>& all, Field LayerStrategy::*field,
@@ -74,6 +76,10 @@ bool names_operators(const Space& space, const LayerStrategy& s) {
   return space.fix_slices ? s.slices == *space.fix_slices : s.slices == 1 || space.slices;
 }
 
+bool names_states(const Space& space, const LayerStrategy& s) {
+  return s.states == plan::States::kHost ? space.states_on_host : space.states_on_device;
+}
+
 bool names_pieces(const Space& space, const LayerStrategy& s) {
   if (!s.sequence_parallel) return s.tensor_pieces == 1;
   return space.fix_tensor_pieces ? s.tensor_pieces == *space.fix_tensor_pieces
@@ -111,7 +117,7 @@ bool names(const Space& space, const LayerStrategy& s, const Family& family, int
     return false;
   return names_zero(space, s) && names_shard(space, s, devices_per_host) &&
          names_reduction(space, s, f.micro_batches) && names_operators(space, s) &&
-         names_pieces(space, s) && recomputes[as_index(s.recompute)];
+         names_pieces(space, s) && names_states(space, s) && recomputes[as_index(s.recompute)];
 }
 
 /// All layers alike in one stage.
@@ -158,6 +164,7 @@ std::vector<LayerStrategy> of_block(const Space& stated, const Family& of_model,
           plan::Recompute::kFull, plan::Recompute::kOffload});
     vary(some, &LayerStrategy::grad_reduce,
          {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch, plan::GradReduce::kEnd});
+    vary(some, &LayerStrategy::states, kStates);
     vary(some, &LayerStrategy::tensor_pieces,
          space.tensor_overlap ? std::vector{1, space.fix_tensor_pieces.value_or(kTensorPieces)}
                               : std::vector{1});
@@ -224,6 +231,7 @@ std::vector<LayerStrategy> stated_vocabularies(const Space& space, const Family&
   vary(all, &LayerStrategy::zero, {0, 1, 2, 3});
   using enum plan::GradReduce;
   vary(all, &LayerStrategy::grad_reduce, {kStep, kMicroBatch, kEnd});
+  vary(all, &LayerStrategy::states, kStates);
   const bool one_way = space.vocabulary_like_layers && !space.reduce_per_step;
   std::erase_if(all, [&](const LayerStrategy& v) {
     const bool chooses = v.dp > 1 && v.zero >= 2 && family.frame.micro_batches > 1;
@@ -233,8 +241,8 @@ std::vector<LayerStrategy> stated_vocabularies(const Space& space, const Family&
                only = at_end && !space.reduce_per_step && !space.reduce_per_micro_batch;
     if (v.grad_reduce == kEnd ? !at_end : only) return true;
     const bool fixed = space.vocabulary_like_layers && space.fix_tp.value_or(v.tp) != v.tp;
-    return fixed || (v.tp > 1 && !space.tensor) || v.tp > model.vocab || !names_zero(space, v) ||
-           family.frame.micro_batch_sequences() % v.dp != 0;
+    return fixed || (v.tp > 1 && !space.tensor) || !names_states(space, v) || v.tp > model.vocab ||
+           !names_zero(space, v) || family.frame.micro_batch_sequences() % v.dp != 0;
   });
   return all;
 }

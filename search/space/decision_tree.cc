@@ -140,6 +140,13 @@ std::vector<ExpertSplit> expert_splits(const model::ModelSpec& model, const Spac
   return splits;
 }
 
+std::vector<plan::States> allowed_states(const Space& space) {
+  std::vector<plan::States> all;
+  for (const plan::States where : {plan::States::kDevice, plan::States::kHost})
+    if (space.*kStatesFlags[as_index(where)]) all.push_back(where);
+  return all;
+}
+
 /// All leaves below (tp, zero, sp, operators, slices).
 void add_leaves(const Space& space, std::int64_t micro_batches, plan::LayerStrategy strategy,
                 std::vector<plan::LayerStrategy>& leaves) {
@@ -153,7 +160,10 @@ void add_leaves(const Space& space, std::int64_t micro_batches, plan::LayerStrat
     const bool chooses = strategy.zero >= 2 && micro_batches > 1, reduces = strategy.replicas() > 1;
     const auto add = [&](plan::GradReduce when) {
       strategy.grad_reduce = when;
-      leaves.push_back(strategy);
+      for (const plan::States where : allowed_states(space)) {
+        strategy.states = where;
+        leaves.push_back(strategy);
+      }
     };
     if (!reduces || space.reduce_per_step || (!chooses && space.reduce_per_micro_batch))
       add(plan::GradReduce::kStep);
@@ -331,6 +341,8 @@ std::vector<plan::LayerStrategy> partition_shardings(const Space& space,
   constexpr int kSome = 2;  // devices of a block
   Space whole = space;      // layers run again as a whole, or not at all
   whole.recompute_selective = whole.recompute_operator = whole.recompute_offload = false;
+  whole.states_on_device = true;
+  whole.states_on_host = false;
   std::vector<int> stages = zero_stages(space, kSome);
   if (stages.empty()) stages = {0};
   std::vector<plan::LayerStrategy> all;
@@ -360,7 +372,9 @@ StrategyTree vocabulary_strategies(const model::ModelSpec& model, const Space& s
     } else {
       for (const int zero : zero_stages(space, dp)) {
         for (const plan::GradReduce when : vocabulary_reductions(space, context, dp, zero))
-          tree.leaves.push_back({.tp = tp, .dp = dp, .zero = zero, .grad_reduce = when});
+          for (const plan::States where : allowed_states(space))
+            tree.leaves.push_back(
+                {.tp = tp, .dp = dp, .zero = zero, .grad_reduce = when, .states = where});
       }
     }
   }

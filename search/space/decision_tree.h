@@ -33,8 +33,8 @@ struct TreeContext {
   int devices_per_host = 1;
 };
 struct StrategyTree {
-  // canonical order: tp, zero, ep, sp, tensor_pieces, operators, slices, recompute, grad_reduce
-  // ascending
+  // canonical order: tp, zero, ep, sp, tensor_pieces, operators, slices, recompute, grad_reduce,
+  // states ascending
   std::vector<plan::LayerStrategy> leaves;
   std::vector<Pruned> pruned;
 };

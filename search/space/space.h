@@ -20,6 +20,8 @@ struct Space {
   bool recompute_operator = false;  // between the two in time and memory: searches take longer
   // nothing runs again, what is kept is on the host: the topology must state ways there
   bool recompute_offload = false;
+  // where optimizer states are but for the update: a host asks for the same ways
+  bool states_on_device = true, states_on_host = false;
   // context parallelism: next to no difference from data parallelism where that is possible, so
   // proofs take long; see usual_space()
   bool ring = false, ulysses = false;
@@ -72,6 +74,9 @@ inline Space usual_space(std::int64_t sequence, bool overlaps_tensor) {
 inline constexpr std::array kRecomputeFlags = {&Space::recompute_none, &Space::recompute_selective,
                                                &Space::recompute_operator, &Space::recompute_full,
                                                &Space::recompute_offload};
+
+/// And each plan::States.
+inline constexpr std::array kStatesFlags = {&Space::states_on_device, &Space::states_on_host};
 
 /// Virtual stages of a pipeline rank whose layers are partitioned, at most.
 inline constexpr int kMostChunks = 8;

@@ -48,7 +48,9 @@ constexpr std::array kDimensions{
     Dimension{{"selective", "", "selective recomputation"}, &Space::recompute_selective},
     Dimension{{"operator", "", "recomputation by operator"}, &Space::recompute_operator},
     Dimension{{"recompute", "", "full recomputation"}, &Space::recompute_full},
-    Dimension{{"offload", "", "activations on the host between forward and backward"},
+    Dimension{{"offload", "",
+               "activations on the host between forward and backward, optimizer states but for "
+               "their update"},
               &Space::recompute_offload},
     Dimension{{"spatial-temporal", "", "each operator partitioned in space and time (PrimePar)"},
               &Space::spatial_temporal},
@@ -103,6 +105,12 @@ base::Result<void> fix_recompute(std::string_view value, Space& space) {
        {"offload", &Space::recompute_offload}}};
   return fix_one_of("recompute", value, kKinds, "none, selective, operator, full or offload",
                     space);
+}
+
+base::Result<void> fix_states(std::string_view value, Space& space) {
+  constexpr std::array<std::pair<std::string_view, bool Space::*>, 2> kWhere{
+      {{"device", &Space::states_on_device}, {"host", &Space::states_on_host}}};
+  return fix_one_of("states", value, kWhere, "device or host", space);
 }
 
 base::Result<void> fix_sp(std::string_view value, Space& space) {
@@ -200,6 +208,8 @@ constexpr std::array kKeys{
         [](std::string_view, std::string_view v, Space& s) { return fix_recompute(v, s); }},
     Key{{"grad_reduce", "step, micro_batch, end", "when gradients are reduced"},
         [](std::string_view, std::string_view v, Space& s) { return fix_reduction(v, s); }},
+    Key{{"states", "device, host", "where optimizer states are but for their update"},
+        [](std::string_view, std::string_view v, Space& s) { return fix_states(v, s); }},
     Key{{"micro_batches", "1, 2, ...", "micro-batches of a step"},
         fix_count<&Space::fix_micro_batches>},
     Key{{"micro_batch", "1, 2, ...", "sequences of a micro-batch on a data-parallel rank"},
@@ -275,6 +285,7 @@ base::Result<Space> restrict_to_dimensions(std::string_view names, Space space) 
       sink.add(fault(ErrorCode::kBadValue, fmt::format("unknown dimension '{}'", name),
                      base::did_you_mean(name, names_of(kDimensions), "dimensions")));
   }
+  space.states_on_host = space.recompute_offload;
   if (seen == std::vector<std::string>{"spatial-temporal"})
     sink.add(fault(ErrorCode::kInconsistent, "embedding and head have no dimension",
                    "--space usual,spatial-temporal"));

@@ -62,7 +62,8 @@ class MemoryWalk {
     std::ranges::sort(changes_);
     Categories alive{};
     for (const auto& p : k_.rank_class->persistent)
-      alive[category(p.buffer)] += program_.buffers[p.buffer].bytes();
+      if (!program_.buffers[p.buffer].on_host())
+        alive[category(p.buffer)] += program_.buffers[p.buffer].bytes();
     std::vector<Picture::Memory> highest;
     std::int64_t bin = -1, most = 0, total = 0;
     for (const std::int64_t bytes : alive) total += bytes;

@@ -6,7 +6,7 @@ Lifetimes lifetimes(const plan::Program& program, const plan::RankClass& rank_cl
                     const plan::Expansion& expansion) {
   Lifetimes life;
   for (const auto& p : rank_class.persistent)
-    life.persistent_bytes += program.buffers[p.buffer].bytes();
+    life.persistent_bytes += program.buffers[p.buffer].device_bytes();
   // A counting sort of (operation, free) by operation.
   life.hold_begin.assign(expansion.ops.size() + 1, 0);
   if (expansion.frees.empty()) return life;

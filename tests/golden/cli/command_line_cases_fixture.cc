@@ -214,6 +214,9 @@ std::vector<Case> simulations() {
       {"simulate_offload",
        "simulate --model llama-2-7b --cluster dgx-h100 --dp 8 --zero 3 --micro-batch 2 "
        "--global-batch 64 --sequence-length 4096 --recompute offload"},
+      {"simulate_states_on_the_host",
+       "simulate --model llama-2-7b --cluster dgx-h100 --dp 8 --zero 1 --micro-batch 1 "
+       "--global-batch 64 --sequence-length 4096 --recompute selective --states host"},
       {"simulate_offload_without_a_host",
        "simulate --model llama-2-7b --cluster tpu-v6e-16x16 --dp 256 --recompute offload "
        "--global-batch 256"},

@@ -19,6 +19,7 @@ std::vector<PlanCase> offload_cases() {
   };
   return {offloads("dp2_zero3_offload", {.dp = 2, .zero = 3, .micro_batch = 1}),
           offloads("pp2_interleaved_offload", {.pp = 2,
+                                               .states = plan::States::kHost,
                                                .schedule = plan::Schedule::kInterleaved,
                                                .micro_batch = 2,
                                                .virtual_stages = 2}),

@@ -1,5 +1,6 @@
-// Activations on the host: plans train like one process, AdamW steps in fp32, losses equal to
-// 1e-6, and hold on the device what their Programs state. Copies change nothing: not a bit.
+// Activations and optimizer states on the host: plans train like one process, AdamW steps in fp32,
+// losses equal to 1e-6, and hold on the device what their Programs state. Copies change nothing:
+// not a bit.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -64,6 +65,7 @@ ModelSpec model_of(const Case& c) {
 plan::Program program_of(const Case& c, Recompute recompute) {
   plan::UniformOptions o = c.options;
   o.recompute = recompute;
+  if (recompute == Recompute::kOffload) o.states = plan::States::kHost;
   return lowered(model_of(c), o, [&](plan::Plan& p) {
     if (!c.mixed) return;
     plan::LayerRun one = p.stages[0].runs[0];
@@ -71,6 +73,7 @@ plan::Program program_of(const Case& c, Recompute recompute) {
     p.stages[0].runs = {one, one, one, one};
     p.stages[0].runs[1].strategy.recompute = Recompute::kNone;
     p.stages[0].runs[2].strategy.recompute = Recompute::kFull;
+    p.stages[0].runs[3].strategy.states = p.vocabulary.states = plan::States::kDevice;
   });
 }
 

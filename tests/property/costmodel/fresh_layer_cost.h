@@ -109,13 +109,50 @@ inline Times times_of(const CostModel& cost, const plan::Program& program, plan:
   return t;
 }
 
+/// Around the update; update_ps is left out.
+inline LayerCost::StateCopies state_copies(const CostModel& cost, const plan::LayerTemplates& t,
+                                           int first_rank, int rank_count) {
+  LayerCost::StateCopies found;
+  const std::vector<plan::Op>& ops = t.program.templates[t.update].ops;
+  for (const plan::Op& op : ops) {
+    if (op.kind != plan::OpKind::kCopy) continue;
+    (plan::copies_out(op) ? found.out_ps : found.in_ps) +=
+        tests::op_ps(cost, t.program, op, first_rank, rank_count);
+    if (plan::copies_out(op)) found.bytes += op.bytes;
+  }
+  found.in_turn = !ops.empty() && ops[0].kind == plan::OpKind::kCollective &&
+                  ops[0].stream == plan::Stream::kCompute;
+  return found;
+}
+
+inline std::int64_t updated_ps(const LayerCost::StateCopies& s, bool overlaps) {
+  const std::int64_t all_ps = s.in_ps + s.update_ps + s.out_ps;
+  if (!overlaps) return all_ps;
+  return s.in_turn ? all_ps - s.out_ps : std::max(s.update_ps, all_ps / 2);
+}
+
+inline void state_memory(const plan::LayerTemplates& t, LayerCost& c) {
+  const auto memory = [&](plan::TemplateId id) { return plan::template_memory(t.program, id); };
+  for (const auto& p : t.program.classes.front().persistent)
+    c.persistent_bytes += t.program.buffers[p.buffer].device_bytes();
+  c.gather_forward = memory(t.gather_forward);
+  c.gather_backward = memory(t.gather_backward);
+  c.forward = after(c.gather_forward, memory(t.forward));
+  c.backward = after(c.gather_backward, memory(t.backward));
+  c.sync = memory(t.sync);
+  c.zero_gradient = memory(t.zero_gradient);
+  c.update = memory(t.update);
+  c.copied_bytes = plan::copied_bytes(t.program, t.program.templates[t.forward]);
+  c.stash_bytes = c.forward.delta_bytes - c.copied_bytes;
+  if (c.splits) c.weight = memory(t.weight);
+}
+
 /// What LayerCosts says of these templates.
 inline LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t, int first_rank,
                             int rank_count) {
   const auto times = [&](plan::TemplateId id) {
     return times_of(cost, t.program, id, first_rank, rank_count);
   };
-  const auto memory = [&](plan::TemplateId id) { return plan::template_memory(t.program, id); };
   const auto alone = [&](Times x) {
     return overlapped_ps(x.serial_ps, x.data_ps, cost.overlap_slowdown_ppm(), cost.overlaps());
   };
@@ -133,7 +170,6 @@ inline LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t
     c.backward_ps = c.backward_sync_ps = overlapped(backward);
     c.weight_ps = overlapped(t.reduces_per_micro_batch ? weight + sync : weight);
     c.weight_sync_ps = overlapped(weight + last);
-    c.weight = memory(t.weight);
   } else {
     c.backward_ps = overlapped(t.reduces_per_micro_batch ? backward + sync : backward);
     c.backward_sync_ps = overlapped(backward + last);
@@ -153,18 +189,10 @@ inline LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t
     c.gather_updated_ps = start.data_ps;
     c.late_forward_ps = overlapped(forward + Times{0, start.data_ps}) - c.forward_ps;
   }
-  c.update_ps = c.zero_gradient_ps + overlapped(times(t.update));
-  for (const auto& p : t.program.classes.front().persistent)
-    c.persistent_bytes += t.program.buffers[p.buffer].bytes();
-  c.gather_forward = memory(t.gather_forward);
-  c.gather_backward = memory(t.gather_backward);
-  c.forward = after(c.gather_forward, memory(t.forward));
-  c.backward = after(c.gather_backward, memory(t.backward));
-  c.sync = memory(t.sync);
-  c.zero_gradient = memory(t.zero_gradient);
-  c.update = memory(t.update);
-  c.copied_bytes = plan::copied_bytes(t.program, t.program.templates[t.forward]);
-  c.stash_bytes = c.forward.delta_bytes - c.copied_bytes;
+  c.states = state_copies(cost, t, first_rank, rank_count);
+  c.states.update_ps = alone(times(t.update));
+  c.update_ps = c.zero_gradient_ps + updated_ps(c.states, cost.overlaps());
+  state_memory(t, c);
   c.reduces_per_micro_batch = t.reduces_per_micro_batch;
   return c;
 }

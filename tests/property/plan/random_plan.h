@@ -200,11 +200,13 @@ inline RandomPlan with_offload(RandomPlan r, std::uint64_t seed) {
   base::Rng rng(seed);
   for (Stage& stage : r.plan.stages) {
     for (LayerRun& run : stage.runs) {
+      run.strategy.states = static_cast<States>(rng.below(2));
       if (rng.below(2) == 0) continue;
       run.strategy.recompute = Recompute::kOffload;
       run.strategy.slices = 1;
     }
   }
+  r.plan.vocabulary.states = static_cast<States>(rng.below(2));
   return r;
 }
 

@@ -49,7 +49,7 @@ TEST(StageMemory, PeakIsTheHighestOfTheFiveKindsOfPasses) {
   EXPECT_EQ(peak_bytes(s, order), 1045);
   s.chunks[0].backward_last.peak_bytes = 100;
   EXPECT_EQ(peak_bytes(s, order), 1115);
-  s.update.peak_bytes = 200;
+  s.update.before.peak_bytes = 200;
   EXPECT_EQ(peak_bytes(s, order), 1205);
   s.zero_gradient.peak_bytes = 300;
   EXPECT_EQ(peak_bytes(s, order), 1300);

@@ -59,7 +59,7 @@ TEST(StepTimes, WithoutOverlapARankIsHeldWhileItReceives) {
 TEST(StepTimes, ReductionsRunBesideTheLayersBeforeThem) {
   StageTimes t = stage(1, 8);
   t.last_backward = {{2, 4, 3}};
-  t.update_ps = 2;
+  t.updates.add(1, {.update_ps = 2});
   EXPECT_EQ(passes(step({t}, 1)), 1 + 8 + 3 + 2);
   t.last_backward = {{2, 4, 6}};  // slower than the layers: one layer, then both
   EXPECT_EQ(passes(step({t}, 1)), 1 + 4 + 12 + 2);
@@ -119,6 +119,21 @@ TEST(StepTimes, InterleavedStagesShortenTheBubble) {
   const StepTimes halves = step({stage(1, 2), stage(1, 2), stage(1, 2), stage(1, 2)}, 4, 2);
   EXPECT_EQ(passes(whole), 30);
   EXPECT_EQ(passes(halves), 27);  // (m + (p - 1) / v) (F + B)
+}
+
+// Copies of 3 to and fro, updates of 2; by hand: in 3, 6, 11, 14, updated 5, 8, 13, 16, out 8, 11,
+// 16, 19.
+TEST(UpdateTimes, WorkedExample) {
+  UpdateTimes both, in_turn, mixed;
+  both.add(4, {.in_ps = 3, .out_ps = 3, .update_ps = 2, .bytes = 1});
+  EXPECT_EQ(both.ps(true), 19);
+  EXPECT_EQ(both.ps(false), 32);
+  in_turn.add(4, {.in_ps = 3, .out_ps = 3, .update_ps = 2, .bytes = 1, .in_turn = true});
+  EXPECT_EQ(in_turn.ps(true), 23);
+  // What stays on the device is updated meanwhile: until 10, and its neighbour's copy ends at 3.
+  mixed.add(1, {.update_ps = 10});
+  mixed.add(1, {.in_ps = 3, .out_ps = 3, .update_ps = 2, .bytes = 1});
+  EXPECT_EQ(mixed.ps(true), 15);
 }
 
 }  // namespace

@@ -153,6 +153,23 @@ TEST(ExportMegatron, NoLayerRecomputesLessThanPlanned) {
   }
 }
 
+// No framework's update copies states as ours does.
+TEST(Export, StatesOfEveryFrameworkAreOnTheDevice) {
+  Plan p = export_plan_of(export_model(), {8}, {.dp = 8, .zero = 2, .states = States::kHost});
+  p.vocabulary.states = States::kHost;
+  for (const FrameworkTerms& framework : frameworks()) {
+    const auto exported = export_plan(framework.framework, p, {export_model(), 8});
+    ASSERT_TRUE(exported.has_value()) << framework.name << base::to_string(exported.error());
+    for (const Stage& stage : exported->plan.stages)
+      for (const LayerRun& run : stage.runs)
+        EXPECT_EQ(run.strategy.states, States::kDevice) << framework.name;
+    EXPECT_EQ(exported->plan.vocabulary.states, States::kDevice) << framework.name;
+    for (const char* field : {"states", "vocabulary.states"})
+      EXPECT_EQ(std::ranges::count(exported->differences, field, &Difference::field), 1)
+          << framework.name;
+  }
+}
+
 TEST(ExportMegatron, TheStrategyOfMostLayersIsEveryLayers) {
   const LayerStrategy many{.tp = 2, .dp = 2}, few{.tp = 4, .dp = 1};
   Plan p = export_plan_of(export_model(), {8}, many);

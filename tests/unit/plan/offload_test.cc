@@ -1,4 +1,5 @@
-/// Activations on the host: what is copied, what stays on the device, and what a missing copy is.
+/// Activations and optimizer states on the host: what is copied, what stays on the device, and what
+/// a missing copy is.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -98,6 +99,108 @@ TEST(Offload, AThirdForwardWaitsForTheFirstCopy) {
   ASSERT_EQ(forwards.size(), copies.size());
   for (std::size_t i = 2; i < forwards.size(); ++i)
     EXPECT_TRUE(std::ranges::count(x.dependencies_of(forwards[i]), copies[i - 2]) == 1) << i;
+}
+
+// fp32 moments and masters: 12 bytes a parameter of a rank's shard.
+TEST(Offload, CopiesTheStatesOfALayerInBeforeItsUpdateAndOutBehind) {
+  LayerContext c;
+  c.sequence = 64;
+  c.micro_batch_sequences = 2;
+  c.global_batch = 2;
+  const LayerTemplates t = lower_block(llama(), {.dp = 2, .zero = 1, .states = States::kHost}, c);
+  const std::vector<Op>& ops = t.program.templates[t.update].ops;
+  ASSERT_EQ(ops.size(), 3);
+  const Op &in = ops[0], &adamw = ops[1], &out = ops[2];
+  EXPECT_EQ(in.stream, Stream::kCopyIn);
+  EXPECT_EQ(out.stream, Stream::kCopyOut);
+  const ParameterUnit& unit = t.program.units[*adamw.unit];
+  EXPECT_EQ(in.bytes, 12 * unit.padded / 2);
+  EXPECT_EQ(out.bytes, in.bytes);
+  EXPECT_EQ(out.reads, in.writes);
+  EXPECT_EQ(out.frees, in.writes);
+  // and waits for the gradient
+  ASSERT_EQ(in.reads.size(), in.writes.size() + 1);
+  EXPECT_EQ(in.reads.back(), adamw.reads.front());
+  EXPECT_EQ(std::vector(in.reads.begin(), in.reads.end() - 1), out.updates);
+  EXPECT_EQ(std::vector(adamw.updates.begin() + 1, adamw.updates.end()), in.writes);
+  EXPECT_EQ(template_memory(t.program, t.update).peak_bytes, in.bytes);
+}
+
+/// Bytes beside persistent ones when the last update runs, and those of its layer's states.
+std::pair<std::int64_t, std::int64_t> beside_last_update(const Program& program) {
+  const std::vector<std::int64_t> alive = memory_by_op(program, program.classes[0]);
+  std::size_t index = 0, last = 0;
+  std::int64_t bytes = 0;
+  for_each_op(program, program.classes[0], [&](const OpInstance& o) {
+    if (o.op->name == "adamw") last = index;
+    if (o.op->name == "copy_in(states)") bytes = o.op->bytes;
+    ++index;
+  });
+  return {alive[last] - static_memory(program, program.classes[0]).persistent_bytes, bytes};
+}
+
+TEST(Offload, HoldsTheStatesOfTwoLayersOnTheDeviceHoweverManyThereAre) {
+  auto deep = llama();
+  UniformOptions o = options();
+  for (const std::int64_t layers : {4, 8}) {
+    deep.layers = layers;
+    o.states = States::kDevice;
+    Plan plan = uniform_plan(deep, "test", 1, o).value();
+    plan.stages[0].runs[0].strategy.recompute = Recompute::kNone;
+    const Program here = lower(plan, deep).value();
+    plan.stages[0].runs[0].strategy.states = States::kHost;
+    const Program there = lower(plan, deep).value();
+    const StaticMemory a = static_memory(there, there.classes[0]),
+                       b = static_memory(here, here.classes[0]);
+    EXPECT_EQ(a.persistent_bytes + a.host_bytes, b.persistent_bytes);
+    EXPECT_EQ(b.host_bytes, 0);
+    EXPECT_LT(a.peak_bytes, b.peak_bytes);
+    const auto [bytes, layer] = beside_last_update(there);
+    // The head, whose states are on the device, is the last; the last layer's go out meanwhile.
+    EXPECT_EQ(bytes, layer);
+    plan.vocabulary.states = States::kHost;
+    const Program all = lower(plan, deep).value();
+    const auto [both, head] = beside_last_update(all);
+    EXPECT_EQ(both, layer + head);
+  }
+}
+
+TEST(Offload, TheCheckerFindsACopyOfStatesThatIsMissing) {
+  UniformOptions o = options();
+  o.recompute = Recompute::kNone;
+  o.states = States::kHost;
+  const Program program = lower(plan_of(o), llama()).value();
+  EXPECT_TRUE(check(program).empty());
+  Mutant without_in(program), without_out(program), short_by_one(program), late(program);
+  without_in.drop(0, without_in.named(0, "copy_in(states)"));
+  EXPECT_TRUE(without_in.has(FaultKind::kReadBeforeWrite));
+  without_out.drop(0, without_out.named(0, "copy_out(states)"));
+  EXPECT_TRUE(without_out.has(FaultKind::kLeak));
+  short_by_one.edit(0, short_by_one.named(0, "copy_out(states)")).reads.pop_back();
+  EXPECT_TRUE(short_by_one.has(FaultKind::kOperandMismatch));
+}
+
+// The copy of a layer waits for its gradient, and for the copy back of the layer before the last.
+TEST(Offload, StatesComeWhenTheGradientAndARoomAreThere) {
+  UniformOptions o = options();
+  o.recompute = Recompute::kNone;
+  o.states = States::kHost;
+  const Program program = lower(plan_of(o), llama()).value();
+  const StreamRefs refs(program);
+  const Expansion x = expand(program, program.classes[0], refs);
+  std::vector<std::uint32_t> in, out;
+  for (std::uint32_t i = 0; i < x.ops.size(); ++i) {
+    if (x.ops[i].op->name == "copy_in(states)") in.push_back(i);
+    if (x.ops[i].op->name == "copy_out(states)") out.push_back(i);
+  }
+  ASSERT_EQ(in.size(), out.size());
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    const auto before = x.dependencies_of(in[i]);
+    const auto computes = [&](std::uint32_t b) { return x.ops[b].op->kind == OpKind::kCompute; };
+    EXPECT_TRUE(std::ranges::any_of(before, computes)) << i;
+    if (i < 2) continue;
+    EXPECT_EQ(std::ranges::count(before, out[i - 2]), 1) << i;
+  }
 }
 
 TEST(Offload, IsNoWayOfPartitionsSlicesAndEmbeddings) {

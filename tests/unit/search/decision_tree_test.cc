@@ -110,6 +110,20 @@ TEST(LayerStrategies, OffloadIsOfferedWhereverNothingIsRecomputedButForSlices) {
     EXPECT_TRUE(s.slices == 1 || s.recompute == plan::Recompute::kNone);
 }
 
+TEST(LayerStrategies, StatesOnTheHostDoubleWhatThereIs) {
+  Space space = classic();
+  const TreeContext context{8, 2048, 8, 8};
+  const std::size_t layers = layer_strategies(llama_like(), space, context).leaves.size(),
+                    ends = vocabulary_strategies(llama_like(), space, context).leaves.size();
+  space.states_on_host = true;
+  EXPECT_EQ(layer_strategies(llama_like(), space, context).leaves.size(), 2 * layers);
+  EXPECT_EQ(vocabulary_strategies(llama_like(), space, context).leaves.size(), 2 * ends);
+  space.states_on_device = false;
+  const StrategyTree there = layer_strategies(llama_like(), space, context);
+  EXPECT_EQ(there.leaves.size(), layers);
+  for (const plan::LayerStrategy& s : there.leaves) EXPECT_EQ(s.states, plan::States::kHost);
+}
+
 TEST(LayerStrategies, CountsOfTheRarerDimensions) {
   // One micro-batch, no tensor parallelism, no recomputation: (dp 8), (cp 2, dp 4), (cp 4, dp 2),
   // (cp 8); every cp > 1 as ring, and as Ulysses (8 key-value heads); zero 0 to 3.

@@ -30,6 +30,12 @@ TEST(SpaceText, OffloadIsSearchedOnRequestAlone) {
   const auto space = restrict_to_dimensions("usual,offload", Space{});
   ASSERT_TRUE(space.has_value());
   EXPECT_TRUE(space->recompute_offload && space->recompute_none && space->recompute_full);
+  EXPECT_TRUE(space->states_on_host && space->states_on_device);
+  EXPECT_FALSE(restrict_to_dimensions("usual", Space{})->states_on_host);
+  const auto there = fix_values("states=host", Space{});
+  ASSERT_TRUE(there.has_value());
+  EXPECT_TRUE(there->states_on_host && !there->states_on_device);
+  EXPECT_FALSE(fix_values("states=disk", Space{}).has_value());
   const auto fixed = fix_values("recompute=offload", Space{});
   ASSERT_TRUE(fixed.has_value());
   EXPECT_TRUE(fixed->recompute_offload);

@@ -299,25 +299,20 @@ base::Result<std::int64_t> CostModel::copy_ps(bool to_host, std::int64_t bytes, 
   if (rank_count == 0) return 0;
   const auto way = state_->host_copies.slowest(to_host, first_rank, rank_count);
   if (!way) {
-    return base::fail(base::make_error(base::ErrorCode::kUnsupported,
-                                       "cluster '{}' has a device without a way to a host bridge, "
-                                       "over which activations and optimizer states go to the host",
-                                       topology().name())
-                          .with_hint("state host_bridges and links to them, or drop offload"));
+    return base::fail(
+        base::make_error(base::ErrorCode::kUnsupported,
+                         "cluster '{}' has a device without a way to a host bridge, "
+                         "over which activations and optimizer states go to the host",
+                         topology().name())
+            .with_hint("state host_bridges and links to them, or keep both on the device"));
   }
   const double seconds = real(way->latency_ps) / 1e12 + real(bytes) / real(way->bytes_per_second);
   return base::ceil_ps(base::Seconds(seconds * state_->errors.in_hosts));
 }
 
 base::Result<void> CostModel::check_copies(const plan::Plan& plan) const {
-  const auto copies = [](const plan::LayerStrategy& s) {
-    return s.recompute == plan::Recompute::kOffload || s.states == plan::States::kHost;
-  };
-  bool any = copies(plan.vocabulary);
-  for (const plan::Stage& stage : plan.stages)
-    for (const plan::LayerRun& run : stage.runs) any = any || copies(run.strategy);
-  for (const bool to_host : {true, false})
-    if (any) TRY_VOID(copy_ps(to_host, 0, 0, plan.world_size()));
+  if (!plan::copies_to_host(plan)) return {};
+  for (const bool to_host : {true, false}) TRY_VOID(copy_ps(to_host, 0, 0, plan.world_size()));
   return {};
 }
 

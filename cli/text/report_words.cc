@@ -64,9 +64,12 @@ std::string part_clause(TimePart part, const plan::Plan& plan, const plan::Plan&
     }
     case kContext: return exposes(parallelism("context", &LayerStrategy::cp), "communication");
     case kExpert: return exposes(parallelism("expert", &LayerStrategy::ep), "communication");
-    case kData:
+    case kData: {
+      if (plan::copies_to_host(plan) || plan::copies_to_host(before))
+        return exposes("it", "communication of weights and gradients and of copies to the host");
       return exposes(parallelism("data", &LayerStrategy::dp),
                      "communication of weights and gradients");
+    }
     case kPipeline: return exposes(pipeline, "transfers between stages");
     case kBubble: return fmt::format("{} waits {} {}", pipeline, time, word);
   }

@@ -40,16 +40,17 @@ struct LayerCost {
   // once per step: zero gradients, optimizer
   std::int64_t update_ps = 0;
   /// Of optimizer states in the host's memory: their copies to the device and back, the update
-  /// between, what of memory they take, and whether the copy waits for the update of the layer
-  /// before, as behind gradients that are reduced in turn with the optimizer. With in, u and out of
-  /// n equal layers, two of them on the device, all take (UpdateTimes) at least
+  /// between, what of memory they take; what reduces gradients in front of the copy: in turn with
+  /// the updates, so that it stands behind that of the layer before (front), or on a stream of its
+  /// own. With in, u, out, f and r of n equal layers, two of them on the device, all take
+  /// (UpdateTimes) at least
   ///
-  ///     n max(u, (in + u + out) / 2),      in turn n (in + u),
+  ///     n max(u, (in + u + out) / 2, r)  or, with f, n (f + in + u)
   ///
-  /// of which update_ps is a layer's part; without overlap the sum.
+  /// of which update_ps is a layer's part (where layers differ, their sum may be more); without
+  /// overlap the sum. Of states on the device `update_ps` is all.
   struct StateCopies {
-    std::int64_t in_ps = 0, out_ps = 0, update_ps = 0, bytes = 0;
-    bool in_turn = false;
+    std::int64_t in_ps = 0, out_ps = 0, update_ps = 0, front_ps = 0, reduction_ps = 0, bytes = 0;
     bool operator==(const StateCopies&) const = default;
   };
   StateCopies states;

@@ -232,6 +232,7 @@ TemplateForm::Times& TemplateForm::Times::operator+=(const Times& o) {
   data_ps += o.data_ps;
   copy_out_ps += o.copy_out_ps;
   copy_in_ps += o.copy_in_ps;
+  front_ps += o.front_ps;
   return *this;
 }
 
@@ -266,6 +267,7 @@ TemplateForm::Times TemplateForm::device_times(std::int64_t b, const WeightBytes
             ? alone[s.like]
             : step_ps(s, b, weights, s.data_stream || s.moves ? ranks : part, ranks, kinds, prices);
     alone[i] = ps;
+    if (!s.data_stream && !s.moves && t.copy_out_ps + t.copy_in_ps == 0) t.front_ps += ps;
     if (s.moves) {
       (s.moves_out ? t.copy_out_ps : t.copy_in_ps) += ps;
     } else if (s.data_stream) {

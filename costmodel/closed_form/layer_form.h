@@ -44,6 +44,7 @@ class TemplateForm {
     // compute and tensor communication, with what of them runs side by side; data communication
     std::int64_t serial_ps = 0, data_ps = 0;
     std::int64_t copy_out_ps = 0, copy_in_ps = 0;  // to the host's memory, and back
+    std::int64_t front_ps = 0;  // of serial_ps, what stands in front of the first copy
     Times& operator+=(const Times& o);
   };
   Times times(std::int64_t b, const WeightBytes& weights, Ranks ranks,

@@ -13,9 +13,9 @@ using Times = TemplateForm::Times;
 /// Of one of many updates that are alike.
 std::int64_t update_of(const LayerCost::StateCopies& c, bool overlaps) {
   const std::int64_t all_ps = c.in_ps + c.update_ps + c.out_ps;
-  if (!overlaps) return all_ps;
-  if (c.in_turn) return c.in_ps + c.update_ps;
-  return std::max(c.update_ps, all_ps / 2);
+  if (!overlaps) return c.front_ps + all_ps + c.reduction_ps;
+  if (c.front_ps > 0) return c.front_ps + c.in_ps + c.update_ps;
+  return std::max({c.update_ps, all_ps / 2, c.reduction_ps});
 }
 
 }  // namespace
@@ -34,8 +34,10 @@ WeightForm::WeightForm(const plan::LayerTemplates& t, OperationPrices& prices)
   if (!t.update.valid()) return;
   const plan::Template& update = t.program.templates[t.update];
   states_bytes = plan::copied_bytes(t.program, update);
-  updates_in_turn = !update.ops.empty() && update.ops.front().kind == plan::OpKind::kCollective &&
-                    update.ops.front().stream == plan::Stream::kCompute;
+  const auto copy = std::ranges::find(update.ops, plan::OpKind::kCopy, &plan::Op::kind);
+  updates_in_turn = states_bytes > 0 && std::any_of(update.ops.begin(), copy, [](const auto& op) {
+                      return op.stream == plan::Stream::kCompute;
+                    });
 }
 
 BodyForm::BodyForm(const plan::LayerTemplates& t, bool symbolic_weights, OperationPrices& prices)
@@ -116,11 +118,14 @@ LayerCost join(const CostModel& cost, const BodyForm& body, const BodyTimes& tim
     c.gather_updated_ps = t.zero_gradient.data_ps;
     c.late_forward_ps = overlapped(sum(forward, {0, c.gather_updated_ps})) - c.forward_ps;
   }
+  const bool copied = w.states_bytes > 0;
+  const std::int64_t front_ps = w.updates_in_turn ? t.update.front_ps : 0;
   c.states = {.in_ps = t.update.copy_in_ps,
               .out_ps = t.update.copy_out_ps,
-              .update_ps = without_copies(t.update),
-              .bytes = w.states_bytes,
-              .in_turn = w.updates_in_turn};
+              .update_ps = copied ? t.update.serial_ps - front_ps : without_copies(t.update),
+              .front_ps = front_ps,
+              .reduction_ps = copied ? t.update.data_ps : 0,
+              .bytes = w.states_bytes};
   c.update_ps = c.zero_gradient_ps + update_of(c.states, cost.overlaps());
   state_memory(w, memory, c);
   c.reduces_per_micro_batch = w.reduces_per_micro_batch;

@@ -35,10 +35,10 @@ struct WeightForm {
   WeightBytes bytes;
   // of `bytes`, of its parts alone: names in a key
   std::uint64_t bytes_number = 0, parts_number = 0;
-  // of states that the update copies to the device
-  std::int64_t persistent_bytes = 0, states_bytes = 0;
+  std::int64_t persistent_bytes = 0;
   bool reduces_per_micro_batch = false;
-  bool updates_in_turn = false;  // behind a reduction that nothing runs beside
+  std::int64_t states_bytes = 0;  // that the update copies to the device
+  bool updates_in_turn = false;   // the copy waits for what nothing runs beside
 
   WeightForm() = default;
   WeightForm(const plan::LayerTemplates& t, OperationPrices& prices);

@@ -282,19 +282,20 @@ void CopiedLayers::add(std::int64_t so_far_ps, std::int64_t count, std::int64_t 
 }
 
 void UpdateTimes::add(std::int64_t layers, const LayerCost::StateCopies& c) {
-  all_ps_ += layers * (c.in_ps + c.update_ps + c.out_ps);
+  all_ps_ += layers * (c.in_ps + c.update_ps + c.out_ps + c.front_ps + c.reduction_ps);
   if (c.bytes == 0) {
     updated_ps_ += layers * c.update_ps;
     return;
   }
   for (std::int64_t l = 0; l < layers; ++l) {
-    const std::int64_t room_ps = std::max(in_ps_, before_ps_);
-    if (c.in_turn) {
-      updated_ps_ = in_ps_ = std::max(room_ps, updated_ps_) + c.in_ps + c.update_ps;
-    } else {
-      in_ps_ = room_ps + c.in_ps;
-      updated_ps_ = std::max(updated_ps_, in_ps_) + c.update_ps;
+    reduced_ps_ += c.reduction_ps;
+    in_ps_ = std::max({in_ps_, before_ps_, reduced_ps_});
+    if (c.front_ps > 0) {
+      updated_ps_ += c.front_ps;
+      in_ps_ = std::max(in_ps_, updated_ps_);
     }
+    in_ps_ += c.in_ps;
+    updated_ps_ = std::max(updated_ps_, in_ps_) + c.update_ps;
     before_ps_ = out_ps_;
     out_ps_ = std::max(out_ps_, updated_ps_) + c.out_ps;
   }

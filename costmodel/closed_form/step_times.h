@@ -86,16 +86,17 @@ struct CopiedLayers {
            std::int64_t held_each_ps);
 };
 
-/// The updates of a rank, layer by layer. Of states on the host layer l ends its copy in, its
-/// update and its copy out, which take i, u and o, at
+/// The updates of a rank, layer by layer. Of states on the host layer l ends what reduces its
+/// gradients, its copy in, its update and its copy out, which take r, i, u and o, at
 ///
-///     I_l = max(I_{l-1}, O_{l-2}) + i
+///     R_l = R_{l-1} + r
+///     I_l = max(I_{l-1}, O_{l-2}, R_l) + i
 ///     U_l = max(U_{l-1}, I_l) + u
 ///     O_l = max(O_{l-1}, U_l) + o
 ///
-/// as two layers are on the device; where a layer's copy waits for the update before it (in turn)
-/// I_l = U_l = max(I_{l-1}, O_{l-2}, U_{l-1}) + i + u. Example (tests): four layers of i = o = 3
-/// and u = 2 end at 19, in turn at 23.
+/// as two layers are on the device. Gradients that are reduced in turn with the updates, f, stand
+/// between them: R_l = U_{l-1} + f. Example (tests): four layers of i = o = 3 and u = 2 end at 19,
+/// with f = 1 at 27.
 class UpdateTimes {
  public:
   void add(std::int64_t layers, const LayerCost::StateCopies& copies);
@@ -104,7 +105,8 @@ class UpdateTimes {
   }
 
  private:
-  std::int64_t in_ps_ = 0, updated_ps_ = 0, out_ps_ = 0, before_ps_ = 0, all_ps_ = 0;
+  std::int64_t in_ps_ = 0, updated_ps_ = 0, out_ps_ = 0, before_ps_ = 0, reduced_ps_ = 0,
+               all_ps_ = 0;
 };
 
 /// One stage: its layers in order, with resharding between them.

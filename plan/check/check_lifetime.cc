@@ -77,6 +77,9 @@ void check_lifetimes(const ClassStep& step, FaultList& faults) {
         faults.add(kind, stage, op, "{} {} {}", step.describe(op), what,
                    step.describe_instance(a.instance));
       };
+      const bool copies = step.ops[op].op->kind == OpKind::kCopy;
+      if (!copies && step.program->buffers[step.instances[a.instance].buffer].on_host())
+        fault(kOperandMismatch, "works on, in the host's memory,");
       switch (a.kind) {
         case AccessKind::kRead:
         case AccessKind::kUpdate:

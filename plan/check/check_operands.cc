@@ -452,6 +452,9 @@ class OperandChecker {
       bytes += from.bytes();
     }
     size(op.bytes, bytes);
+    for (std::size_t i = made.size(); i < op.reads.size(); ++i)
+      if (decl(op.reads[i]).category != BufferCategory::kGradient)
+        fault(fmt::format("waits for '{}', which is no gradient", decl(op.reads[i]).name));
   }
 
   void check_collective(const Op& op) {

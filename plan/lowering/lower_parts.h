@@ -29,9 +29,9 @@ void split_backward(Builder& b, LayerPair& pair);
 /// that run before. What has no instance of its own for each layer and micro-batch stays, and what
 /// gradients of weights read in a pass of their own.
 Op offload(Builder& b, LayerPair& pair);
-/// Where states of a layer are in the host's memory: a copy from there in front of its first AdamW,
-/// when its gradients are complete, and back behind its last, beside the copy of the next layer.
-/// Two layers are on the device, so that of the one after waits for the copy back.
+/// Where states of a layer are in the host's memory: a copy from there in front of its updates,
+/// when the gradients of all its units are complete, and back behind them, beside the copy of the
+/// next layer. Two layers are on the device, so that of the one after waits for the copy back.
 void copy_states(Builder& b, Ops& update);
 
 /// Segments y = x W' of one matrix (or one an expert), whose gradients of weights and of inputs are

@@ -67,28 +67,37 @@ Op offload(Builder& b, LayerPair& pair) {
 
 void copy_states(Builder& b, Ops& update) {
   const auto on_host = [&](const BufferRef& r) { return b.decl(r).on_host(); };
+  const auto updates_there = [&](const Op& op) { return std::ranges::any_of(op.updates, on_host); };
   BufferRefs there, here, gradients;
-  std::size_t first = 0, end = 0;
-  for (std::size_t i = 0; i < update.size(); ++i) {
-    if (std::ranges::none_of(update[i].updates, on_host)) continue;
-    if (end == 0) first = i;
-    end = i + 1;
-    gradients.push_back(update[i].reads.front());
-    for (BufferRef& r : update[i].updates) {
-      if (!on_host(r)) continue;
-      there.push_back(r);
-      here.push_back(r = b.on_device(r));
-    }
+  for (Op& op : update) {
+    if (!updates_there(op)) continue;
+    gradients.push_back(op.reads.front());
+    for (const BufferRef& r : op.updates)
+      if (on_host(r)) there.push_back(r);
   }
-  if (end == 0) return;
+  if (there.empty()) return;
+  // The gradients of all units first, then the updates; behind them what gathers parameters.
+  const auto reduces = [&](const Op& op) {
+    return std::ranges::any_of(gradients, [&](const BufferRef& g) {
+      return contains(op.updates, g) || contains(op.writes, g);
+    });
+  };
+  std::stable_partition(update.begin(), update.end(), reduces);
+  const auto first = std::ranges::find_if(update, updates_there);
+  const auto end = std::stable_partition(first, update.end(), updates_there);
+  for (auto op = first; op != end; ++op) {
+    for (BufferRef& r : op->updates)
+      if (on_host(r)) here.push_back(r = b.on_device(r));
+  }
   Op in = copy(b, "copy_in(states)", Stream::kCopyIn, there, here),
      out = copy(b, "copy_out(states)", Stream::kCopyOut, here, {});
   in.reads.insert(in.reads.end(), gradients.begin(), gradients.end());
   out.updates = there;
   out.frees = here;
   in.acquire = out.release = b.states_pool();
-  update.insert(update.begin() + static_cast<std::ptrdiff_t>(end), std::move(out));
-  update.insert(update.begin() + static_cast<std::ptrdiff_t>(first), std::move(in));
+  const auto at = first - update.begin();
+  update.insert(end, std::move(out));
+  update.insert(update.begin() + at, std::move(in));
 }
 
 BufferRef Builder::twin(const BufferRef& of, const char* where, BufferCategory category) {

@@ -88,6 +88,16 @@ bool is_partitioned(const Plan& plan) {
   });
 }
 
+bool copies_to_host(const Plan& plan) {
+  const auto copies = [](const LayerStrategy& s) {
+    return s.recompute == Recompute::kOffload || s.states == States::kHost;
+  };
+  bool any = copies(plan.vocabulary);
+  for (const Stage& stage : plan.stages)
+    for (const LayerRun& run : stage.runs) any = any || copies(run.strategy);
+  return any;
+}
+
 int token_chunks(const Plan& plan, const model::ModelSpec& model) {
   int rings = 1;
   for (const Stage& stage : plan.stages)

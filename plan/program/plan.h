@@ -151,6 +151,9 @@ struct LayerRun {
 std::span<const std::string_view> partitioned_operators();
 /// Whether a layer of the plan is partitioned.
 bool is_partitioned(const struct Plan& plan);
+/// Whether something is copied to the host's memory: activations or states of a layer, states of
+/// embedding and head.
+bool copies_to_host(const struct Plan& plan);
 
 struct Stage {
   std::vector<LayerRun> runs;  // in order; sum of counts = blocks of the stage

@@ -17,7 +17,8 @@
 /// layers after i have given theirs back when i's backward runs. Streams telescope: what a layer
 /// hands on is the next one's input. The form never exceeds the static peak of the lowered Program,
 /// and equals it where one strategy fills a stage, but for weights gathered ahead of layers that
-/// differ; an answer counts as fitting only by the exact bytes of costmodel::stage_peak_bytes.
+/// differ, and for an update that is the peak as it holds the states of two layers; an answer
+/// counts as fitting only by the exact bytes of costmodel::stage_peak_bytes.
 #include <cstdint>
 
 #include "costmodel/closed_form/closed_form.h"

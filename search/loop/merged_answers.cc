@@ -61,6 +61,16 @@ void merge_answer(PlanAnswer part, PlanAnswer& all) {
   all.certificate.partition_bound_ps = partitions;
 }
 
+KnownPlan known_of(const PlanAnswer& answer, KnownPlan known) {
+  constexpr std::int64_t kMargin = 33;  // 3 %
+  for (const Candidate& c : answer.candidates) {
+    known.closed_form_ps =
+        std::min(known.closed_form_ps, c.closed_form_ps + c.closed_form_ps / kMargin);
+    known.step_ps = std::min(known.step_ps, c.simulated_ps());
+  }
+  return known;
+}
+
 void order_answer(PlanAnswer& answer, int top) {
   std::vector<Candidate>& c = answer.candidates;
   std::ranges::stable_sort(c, {}, &Candidate::closed_form_ps);

@@ -10,6 +10,7 @@
 #include "search/loop/best_first.h"
 #include "search/loop/families.h"
 #include "search/loop/merged_answers.h"
+#include "search/loop/moved_states.h"
 #include "search/loop/partitioned_plans.h"
 #include "search/loop/relaxations.h"
 #include "search/loop/uniform_plans.h"
@@ -228,6 +229,91 @@ base::Result<PlanAnswer> find_in_order(const costmodel::CostModel& cost,
   return answer;
 }
 
+/// Plans for more memory than there is, by parts of what all states take of a device, with states
+/// of some layers moved to the host.
+base::Result<std::vector<Finalist>> moved_plans(costmodel::LayerCosts& costs,
+                                                const PlanRequest& request,
+                                                const costmodel::MemoryLimit& limit) {
+  const costmodel::CostModel& cost = costs.cost();
+  const bool half = cost.options().precision != model::Precision::kFloat32;
+  const std::int64_t states_bytes = cost.model().trained_parameters() * (half ? 12 : 8) /
+                                    static_cast<std::int64_t>(cost.topology().device_count());
+  std::vector<Finalist> found;
+  for (const int part : {16, 8, 4, 2, 1}) {
+    PlanRequest larger = request;
+    larger.memory_bytes = limit.least() + states_bytes / part;
+    larger.space.states_on_host = larger.relax = larger.multipliers = larger.simulates = false;
+    TRY(PlanAnswer there, find_in_order(cost, larger));
+    if (there.runners_up.empty()) continue;
+    std::optional<plan::Plan> plan =
+        with_states_moved(costs, std::move(there.runners_up.front().plan), limit.usable(cost));
+    if (!plan) continue;
+    if (!plan::copies_to_host(*plan)) break;  // memory is not short
+    TRY(Finalist finalist, finalist_of(costs, *std::move(plan)));
+    found.push_back(std::move(finalist));
+  }
+  std::ranges::stable_sort(found, {}, &Finalist::closed_form_ps);
+  return found;
+}
+
+/// Adds plans of layers that differ in where their states are, if some is better. Nothing is proved
+/// of them.
+base::Result<void> add_mixed_states(const costmodel::CostModel& cost, const PlanRequest& request,
+                                    PlanAnswer& answer) {
+  TRY(const costmodel::MemoryLimit limit, memory_of(cost, request));
+  costmodel::LayerCosts costs(cost, request.objective);
+  TRY(const std::vector<Finalist> found, moved_plans(costs, request, limit));
+  if (found.empty()) return {};
+  PlanRequest better = request;
+  better.known = known_of(answer, request.known);
+  better.known.only_better = true;
+  better.space.states_on_host = better.space.spatial_temporal = false;
+  StageModel stages(costs, better.space, better.global_batch, limit.usable(cost));
+  PlanAnswer part;
+  TRY_VOID(evaluate_best(stages, better, found, part));
+  if (part.candidates.empty()) return {};
+  part.status = Status::kBudget;
+  Certificate& c = part.certificate;
+  c = answer.certificate;
+  c.proofs.clear();
+  TRY(const Finalist cheapest,
+      finalist_of(costs,
+                  std::ranges::min_element(part.candidates, {}, &Candidate::closed_form_ps)->plan));
+  c.cost_ps = cheapest.closed_form_ps;
+  c.bound_ps = std::min(c.bound_ps, c.cost_ps - 1);
+  c.multiplier_bound_ps = std::min(c.multiplier_bound_ps, c.cost_ps - 1);
+  c.stage_peak_bytes.clear();
+  for (const std::int64_t peak : cheapest.stage_peak_bytes)
+    c.stage_peak_bytes.push_back(cost.reserved_bytes(peak));
+  merge_answer(std::move(part), answer);
+  return {};
+}
+
+/// Optimizer states of all layers on the device, and on the host: two spaces, each with its proof.
+/// Then plans of both.
+base::Result<PlanAnswer> find_by_states(const costmodel::CostModel& cost,
+                                        const PlanRequest& request) {
+  if (!request.space.states_on_device || !request.space.states_on_host || !request.simulates)
+    return find_in_order(cost, request);
+  PlanRequest one = request;
+  one.relax = false;
+  one.space.states_on_host = false;
+  PlanAnswer answer;
+  TRY(PlanAnswer device, find_in_order(cost, one));
+  merge_answer(std::move(device), answer);
+  one.space = request.space;
+  one.space.states_on_device = false;
+  one.known = known_of(answer, request.known);
+  one.relax = request.relax && answer.status == Status::kInfeasible;
+  TRY(PlanAnswer host, find_in_order(cost, one));
+  if (answer.status == Status::kInfeasible && host.status == Status::kInfeasible) return host;
+  for (Pruned& p : host.pruned) p.candidate = "states=host: " + p.candidate;
+  merge_answer(std::move(host), answer);
+  TRY_VOID(add_mixed_states(cost, request, answer));
+  order_answer(answer, request.top);
+  return answer;
+}
+
 /// Every order, and where hosts of a kind are not together the cluster's own.
 base::Result<std::vector<costmodel::CostModel>> in_all_orders(const costmodel::CostModel& cost) {
   std::vector<costmodel::CostModel> all;
@@ -243,12 +329,12 @@ base::Result<std::vector<costmodel::CostModel>> in_all_orders(const costmodel::C
 }  // namespace
 
 base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanRequest& request) {
-  if (!cost.mixed() || !request.orders) return find_in_order(cost, request);
+  if (!cost.mixed() || !request.orders) return find_by_states(cost, request);
   PlanAnswer answer;
   std::optional<PlanAnswer> nearest;  // where nothing fits: the order that lacks least
   TRY(const std::vector<costmodel::CostModel> orders, in_all_orders(cost));
   for (const costmodel::CostModel& there : orders) {
-    TRY(PlanAnswer part, find_in_order(there, request));
+    TRY(PlanAnswer part, find_by_states(there, request));
     const std::string name = base::join(topologies::device_order(there.topology()), ", ");
     for (Pruned& p : part.pruned) p.candidate = fmt::format("{}: {}", name, p.candidate);
     if (part.status == Status::kInfeasible &&

@@ -222,18 +222,6 @@ Space space_of(const Target& t, const model::ModelSpec& model, Space space, cons
   return space;
 }
 
-/// What other strategies must beat, beside what is known. Closed forms are not the last word: a
-/// little above the best one a plan may still be faster in simulation.
-KnownPlan known_of(const PlanAnswer& answer, KnownPlan known) {
-  constexpr std::int64_t kMargin = 33;  // 3 %
-  for (const Candidate& c : answer.candidates) {
-    known.closed_form_ps =
-        std::min(known.closed_form_ps, c.closed_form_ps + c.closed_form_ps / kMargin);
-    known.step_ps = std::min(known.step_ps, c.simulated_ps());
-  }
-  return known;
-}
-
 }  // namespace
 
 std::vector<Target> targets() { return {kTargets.begin(), kTargets.end()}; }
@@ -251,8 +239,9 @@ base::Result<Target> find_target(std::string_view name) {
 
 base::Result<PlanAnswer> find_plan_for(const Target& target, const costmodel::CostModel& cost,
                                        const PlanRequest& request) {
-  const std::vector<Choice> all =
+  std::vector<Choice> all =
       choices(target, request.space, cost.model(), as_int(cost.topology().device_count()));
+  if (!request.space.states_on_device && !target.space.states_on_host) all.clear();
   PlanAnswer answer;
   PlanRequest one = request;
   one.relax = false;

@@ -108,6 +108,14 @@ void check_bound(const Instance& instance, const Solution& claim, CheckReport& r
   }
 }
 
+bool has_states_in_one_place(const plan::Plan& plan) {
+  return std::ranges::all_of(plan.stages, [&](const plan::Stage& stage) {
+    return std::ranges::all_of(stage.runs, [&](const plan::LayerRun& run) {
+      return run.strategy.states == plan.vocabulary.states;
+    });
+  });
+}
+
 /// What the stated multipliers prove of the stated spaces; `limit`: bytes of the Program's buffers.
 base::Result<void> check_multipliers(const costmodel::CostModel& cost, const plan::Plan& plan,
                                      const PlanClaim& claim, const costmodel::MemoryLimit& limit,
@@ -132,11 +140,11 @@ base::Result<void> check_multipliers(const costmodel::CostModel& cost, const pla
     fault(fmt::format("partitioned layers compute {} ps at least, not {}",
                       partitions_ps.value_or(0), *claim.partition_bound_ps));
   if (all.malformed) fault("some numbers are no multipliers, or leave 128 bits");
-  // Multipliers are stated of 1F1B and GPipe on all devices (planner.h): nothing is proved of other
-  // plans.
+  // Multipliers are stated of 1F1B and GPipe on all devices, with all states in one place
+  // (planner.h): nothing is proved of other plans.
   const bool covered =
       (plan.schedule == plan::Schedule::k1F1B || plan.schedule == plan::Schedule::kGPipe) &&
-      plan.world_size() == as_int(cost.topology().device_count());
+      plan.world_size() == as_int(cost.topology().device_count()) && has_states_in_one_place(plan);
   if (covered && !all.holds_plan) fault("the plan is none of the stated space");
   if (claim.multiplier_bound_ps > all.bound_ps)
     fault(fmt::format("the multipliers prove {} ps, not {}", all.bound_ps,

@@ -341,7 +341,6 @@ std::vector<plan::LayerStrategy> partition_shardings(const Space& space,
   constexpr int kSome = 2;  // devices of a block
   Space whole = space;      // layers run again as a whole, or not at all
   whole.recompute_selective = whole.recompute_operator = whole.recompute_offload = false;
-  whole.states_on_device = true;
   whole.states_on_host = false;
   std::vector<int> stages = zero_stages(space, kSome);
   if (stages.empty()) stages = {0};

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <functional>
 #include <optional>
 
 #include "base/numbers.h"
@@ -48,7 +49,8 @@ struct Answers {
   std::int64_t context_bytes = 0;
 };
 Answers both(const std::string& model_name, std::int64_t layers, plan::UniformOptions options,
-             std::int64_t host_bytes_per_second, bool overlaps = true, double slowdown = 1) {
+             std::int64_t host_bytes_per_second, bool overlaps = true, double slowdown = 1,
+             const std::function<void(plan::Plan&)>& change = {}) {
   auto model = model::find_model(model_name).value();
   model.layers = layers;
   model::Profile profile;
@@ -59,7 +61,8 @@ Answers both(const std::string& model_name, std::int64_t layers, plan::UniformOp
       costmodel::CostModel::make(model, machine(host_bytes_per_second), profile,
                                  {.precision = options.precision, .sequence = options.sequence})
           .value();
-  const plan::Plan plan = plan::uniform_plan(model, "machine", 1, options).value();
+  plan::Plan plan = plan::uniform_plan(model, "machine", 1, options).value();
+  if (change) change(plan);
   const plan::Program program = plan::lower(plan, model).value();
   Answers a{.closed = costmodel::plan_cost(cost, plan).value(),
             .simulated = simulate(program, cost).value(),
@@ -220,35 +223,74 @@ TEST(Offload, StatesByAnEndlessRateTakeTheTimeOfAPlanThatKeepsThem) {
 // Two layers are on the device, one comes as the other goes: the copies of a rank one way, and of
 // the last layer back. Pass by pass knows it, the closed form is below.
 TEST(Offload, StatesAddTheirCopiesOneWayAndTheLastBack) {
+  struct Way {
+    plan::GradReduce when = plan::GradReduce::kStep;
+    bool sequence_parallel = false;
+  };
+  using enum plan::GradReduce;
   for (const char* model : {"gpt2", "llama-2-7b"}) {
-    for (const plan::GradReduce when : {plan::GradReduce::kStep, plan::GradReduce::kEnd}) {
+    for (const Way way : {Way{}, {kStep, true}, {kEnd}, {kEnd, true}}) {
       for (const std::int64_t gigabytes : {1, 10, 50}) {
         for (const int pp : {1, 2}) {
           // Both ends of tied tables are summed in turn with the optimizer: the first stage waits
           // for all updates of the last.
-          if (when == plan::GradReduce::kEnd && pp == 2 && model == std::string_view("gpt2"))
-            continue;
+          if (way.when == kEnd && pp == 2 && model == std::string_view("gpt2")) continue;
           plan::UniformOptions o{.tp = 2,
                                  .pp = pp,
                                  .dp = 2,
                                  .zero = 1,
-                                 .grad_reduce = when,
+                                 .sequence_parallel = way.sequence_parallel,
+                                 .grad_reduce = way.when,
                                  .micro_batch = 2,
                                  .global_batch = 8,
                                  .sequence = 512};
           const Answers kept = both(model, 12, o, gigabytes * 1'000'000'000);
           o.states = plan::States::kHost;
           const Answers a = both(model, 12, o, gigabytes * 1'000'000'000);
-          SCOPED_TRACE(
-              fmt::format("{} {} GB/s, pp{}, {}", model, gigabytes, pp, plan::to_string(when)));
+          SCOPED_TRACE(fmt::format("{} {} GB/s, pp{}, {}{}", model, gigabytes, pp,
+                                   plan::to_string(way.when), way.sequence_parallel ? " sp" : ""));
           const std::int64_t added = a.simulated.step_time_ps - kept.simulated.step_time_ps;
           EXPECT_GT(real(added), 0.95 * real(a.copies_ps));
           EXPECT_LT(added, 2 * a.copies_ps);
           const double plain = std::abs(over_simulated(kept.closed.pass_by_pass_ps, kept) - 1);
-          EXPECT_NEAR(over_simulated(a.closed.pass_by_pass_ps, a), 1, 0.005 + plain);
+          EXPECT_NEAR(over_simulated(a.closed.pass_by_pass_ps, a), 1,
+                      (way.when == kEnd ? 0.01 : 0.005) + plain);
           EXPECT_LE(over_simulated(a.closed.step_ps, a), 1.001 + plain);
         }
       }
+    }
+  }
+}
+
+// Hybrid sharding with gradients that cross replicas once a step; every other layer's states on the
+// device, embedding and head's too.
+TEST(Offload, StatesOfSomeLayersAreNearTheSimulation) {
+  for (const std::int64_t gigabytes : {1, 10, 50}) {
+    for (const int shard : {0, 2}) {
+      const auto change = [&](plan::Plan& p) {
+        plan::LayerRun run = p.stages[0].runs[0];
+        run.strategy.shard = p.vocabulary.shard = shard;
+        run.count = 1;
+        p.stages[0].runs.clear();
+        for (int layer = 0; layer < 12; ++layer) {
+          run.strategy.states = layer % 2 == 0 ? plan::States::kHost : plan::States::kDevice;
+          p.stages[0].runs.push_back(run);
+        }
+      };
+      const plan::UniformOptions o{.dp = 8,
+                                   .zero = 2,
+                                   .grad_reduce = plan::GradReduce::kMicroBatch,
+                                   .micro_batch = 1,
+                                   .global_batch = 16,
+                                   .sequence = 512};
+      const Answers kept = both("llama-2-7b", 12, o, gigabytes * 1'000'000'000),
+                    a = both("llama-2-7b", 12, o, gigabytes * 1'000'000'000, true, 1, change);
+      SCOPED_TRACE(fmt::format("{} GB/s, shard {}", gigabytes, shard));
+      const double plain = std::abs(over_simulated(kept.closed.pass_by_pass_ps, kept) - 1);
+      EXPECT_NEAR(over_simulated(a.closed.pass_by_pass_ps, a), 1, 0.01 + plain);
+      EXPECT_NEAR(over_simulated(a.closed.step_ps, a), 1, 0.15);
+      EXPECT_EQ(a.simulated.stages[0].peak_memory_bytes,
+                a.closed.stage_peak_bytes[0] + a.context_bytes);
     }
   }
 }

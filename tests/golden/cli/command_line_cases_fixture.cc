@@ -210,7 +210,8 @@ std::vector<Case> simulations() {
        "--global-batch 64 --sequence-length 2048 --json"},
       {"plan_offload",
        "plan --model llama-3.1-8b --cluster dgx-h100 --memory 40GiB --global-batch 72 "
-       "--sequence-length 32768 --space usual,offload --set pcie.bandwidth=4x --check"},
+       "--sequence-length 32768 --space usual,offload --set pcie.bandwidth=4x --max-states 200000 "
+       "--check"},
       {"simulate_offload",
        "simulate --model llama-2-7b --cluster dgx-h100 --dp 8 --zero 3 --micro-batch 2 "
        "--global-batch 64 --sequence-length 4096 --recompute offload"},

@@ -120,15 +120,22 @@ inline LayerCost::StateCopies state_copies(const CostModel& cost, const plan::La
         tests::op_ps(cost, t.program, op, first_rank, rank_count);
     if (plan::copies_out(op)) found.bytes += op.bytes;
   }
-  found.in_turn = !ops.empty() && ops[0].kind == plan::OpKind::kCollective &&
-                  ops[0].stream == plan::Stream::kCompute;
+  const auto copy = std::ranges::find(ops, plan::OpKind::kCopy, &plan::Op::kind);
+  const bool in_turn = copy != ops.end() && std::any_of(ops.begin(), copy, [](const plan::Op& op) {
+                         return op.stream == plan::Stream::kCompute;
+                       });
+  for (auto op = ops.begin(); in_turn && op != copy; ++op) {
+    if (op->stream != plan::Stream::kData)
+      found.front_ps += tests::op_ps(cost, t.program, *op, first_rank, rank_count);
+  }
   return found;
 }
 
 inline std::int64_t updated_ps(const LayerCost::StateCopies& s, bool overlaps) {
   const std::int64_t all_ps = s.in_ps + s.update_ps + s.out_ps;
-  if (!overlaps) return all_ps;
-  return s.in_turn ? all_ps - s.out_ps : std::max(s.update_ps, all_ps / 2);
+  if (!overlaps) return s.front_ps + all_ps + s.reduction_ps;
+  return s.front_ps > 0 ? s.front_ps + all_ps - s.out_ps
+                        : std::max({s.update_ps, all_ps / 2, s.reduction_ps});
 }
 
 inline void state_memory(const plan::LayerTemplates& t, LayerCost& c) {
@@ -190,7 +197,10 @@ inline LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t
     c.late_forward_ps = overlapped(forward + Times{0, start.data_ps}) - c.forward_ps;
   }
   c.states = state_copies(cost, t, first_rank, rank_count);
-  c.states.update_ps = alone(times(t.update));
+  const Times update = times(t.update);
+  const bool copied = c.states.bytes > 0;
+  c.states.update_ps = copied ? update.serial_ps - c.states.front_ps : alone(update);
+  c.states.reduction_ps = copied ? update.data_ps : 0;
   c.update_ps = c.zero_gradient_ps + updated_ps(c.states, cost.overlaps());
   state_memory(t, c);
   c.reduces_per_micro_batch = t.reduces_per_micro_batch;

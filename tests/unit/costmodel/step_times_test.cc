@@ -128,8 +128,9 @@ TEST(UpdateTimes, WorkedExample) {
   both.add(4, {.in_ps = 3, .out_ps = 3, .update_ps = 2, .bytes = 1});
   EXPECT_EQ(both.ps(true), 19);
   EXPECT_EQ(both.ps(false), 32);
-  in_turn.add(4, {.in_ps = 3, .out_ps = 3, .update_ps = 2, .bytes = 1, .in_turn = true});
-  EXPECT_EQ(in_turn.ps(true), 23);
+  // Reduced 1, 7, 13, 19; in 4, 10, 16, 22; updated 6, 12, 18, 24; the last is out at 27.
+  in_turn.add(4, {.in_ps = 3, .out_ps = 3, .update_ps = 2, .front_ps = 1, .bytes = 1});
+  EXPECT_EQ(in_turn.ps(true), 27);
   // What stays on the device is updated meanwhile: until 10, and its neighbour's copy ends at 3.
   mixed.add(1, {.update_ps = 10});
   mixed.add(1, {.in_ps = 3, .out_ps = 3, .update_ps = 2, .bytes = 1});

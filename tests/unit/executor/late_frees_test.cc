@@ -116,7 +116,13 @@ INSTANTIATE_TEST_SUITE_P(
               .micro_batch = 1,
               .global_batch = 16}},
         Case{"offload",
-             {.recompute = plan::Recompute::kOffload, .micro_batch = 1, .global_batch = 4}}),
+             {.recompute = plan::Recompute::kOffload, .micro_batch = 1, .global_batch = 4}},
+        Case{"states_on_the_host",
+             {.dp = 2,
+              .zero = 1,
+              .states = plan::States::kHost,
+              .micro_batch = 1,
+              .global_batch = 4}}),
     [](const auto& c) { return std::string(c.param.name); });
 
 TEST(LateFrees, TheLargestOfAllOperationsIsThePeak) {

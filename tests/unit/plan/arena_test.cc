@@ -39,6 +39,7 @@ std::vector<Case> cases() {
        6,
        {.dp = 2, .zero = 2, .grad_reduce = GradReduce::kMicroBatch}},
       {"offload", "gpt2", 6, {.recompute = Recompute::kOffload}},
+      {"states_on_the_host", "gpt2", 6, {.dp = 2, .zero = 1, .states = States::kHost}},
       {"v_shaped", "gpt2", 4, {.pp = 2, .schedule = kZeroBubbleV}},
   };
   for (Case& c : all) {

@@ -165,6 +165,15 @@ TEST(Offload, HoldsTheStatesOfTwoLayersOnTheDeviceHoweverManyThereAre) {
   }
 }
 
+/// Of the first layer, on the host.
+std::vector<BufferRef> program_states(const Program& program) {
+  std::vector<BufferRef> found;
+  for (const Template& t : program.templates)
+    for (const Op& op : t.ops)
+      if (op.name == "copy_out(states)" && found.empty()) found = op.updates;
+  return found;
+}
+
 TEST(Offload, TheCheckerFindsACopyOfStatesThatIsMissing) {
   UniformOptions o = options();
   o.recompute = Recompute::kNone;
@@ -178,6 +187,41 @@ TEST(Offload, TheCheckerFindsACopyOfStatesThatIsMissing) {
   EXPECT_TRUE(without_out.has(FaultKind::kLeak));
   short_by_one.edit(0, short_by_one.named(0, "copy_out(states)")).reads.pop_back();
   EXPECT_TRUE(short_by_one.has(FaultKind::kOperandMismatch));
+  // An update of what is on the host, and a copy that waits for what is no gradient.
+  const std::vector<BufferRef> there = program_states(program);
+  late.edit(0, late.named(0, "adamw")).updates[1] = there.front();
+  EXPECT_TRUE(late.has(FaultKind::kOperandMismatch));
+  Mutant waits(program);
+  Op& in = waits.edit(0, waits.named(0, "copy_in(states)"));
+  in.reads.back() = in.reads.front();
+  EXPECT_TRUE(waits.has(FaultKind::kOperandMismatch));
+}
+
+// Hybrid sharding sums what its ranks own behind all micro-batches, unit by unit; the copy stands
+// behind all of these, and in front of all updates.
+TEST(Offload, StatesComeWhenTheGradientsOfAllUnitsAreComplete) {
+  auto mixture = llama();
+  mixture.experts = 4;
+  mixture.experts_per_token = 2;
+  LayerContext c;
+  c.sequence = 64;
+  c.micro_batch_sequences = 8;
+  c.micro_batches = 2;
+  c.global_batch = 16;
+  for (const LayerStrategy& s :
+       {LayerStrategy{.dp = 8, .grad_reduce = GradReduce::kEnd, .states = States::kHost},
+        LayerStrategy{.dp = 8,
+        .zero = 2,
+        .grad_reduce = GradReduce::kMicroBatch,
+        .shard = 2,
+        .states = States::kHost}}) {
+    const LayerTemplates t = lower_block(mixture, s, c);
+    std::vector<OpKind> kinds;
+    for (const Op& op : t.program.templates[t.update].ops) kinds.push_back(op.kind);
+    using enum OpKind;
+    EXPECT_EQ(kinds, (std::vector{kCollective, kCollective, kCopy, kCompute, kCompute, kCopy}))
+        << to_string(s);
+  }
 }
 
 // The copy of a layer waits for its gradient, and for the copy back of the layer before the last.

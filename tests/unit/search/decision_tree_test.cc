@@ -122,6 +122,11 @@ TEST(LayerStrategies, StatesOnTheHostDoubleWhatThereIs) {
   const StrategyTree there = layer_strategies(llama_like(), space, context);
   EXPECT_EQ(there.leaves.size(), layers);
   for (const plan::LayerStrategy& s : there.leaves) EXPECT_EQ(s.states, plan::States::kHost);
+  // Partitioned layers have them on the device alone.
+  EXPECT_TRUE(partition_shardings(space, 8).empty());
+  space.states_on_device = true;
+  for (const plan::LayerStrategy& s : partition_shardings(space, 8))
+    EXPECT_EQ(s.states, plan::States::kDevice);
 }
 
 TEST(LayerStrategies, CountsOfTheRarerDimensions) {

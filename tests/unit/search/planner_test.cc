@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "search/loop/moved_states.h"
 #include "tests/unit/search/checked_answer.h"
 #include "tests/unit/search/tiny_fixture.h"
 
@@ -82,6 +83,77 @@ TEST(FindPlan, NothingFitsIsAnAnswerWithShortfallAndRelaxations) {
   ASSERT_EQ(relaxed->status, Status::kOptimal);
   EXPECT_EQ(checkers_fault(tiny_cost(4, 4), *relaxed), "");
   EXPECT_EQ(relaxed->candidates.front().report.step_time_ps, memory->step_time_ps);
+}
+
+/// Llama-2-7B on a DGX A100, 16 sequences of 1,024 tokens.
+costmodel::CostModel seven_billion() {
+  return costmodel::CostModel::make(*model::find_model("llama-2-7b"),
+                                    *topologies::catalog_topology("dgx-a100"), std::nullopt,
+                                    {.precision = model::Precision::kBFloat16, .sequence = 1024})
+      .value();
+}
+
+// Plans whose states are all on the device and all on the host have proofs of their own; what is
+// between them has none.
+TEST(FindPlan, StatesOnTheHostHelpWhereMemoryIsShort) {
+  const costmodel::CostModel cost = seven_billion();
+  PlanRequest request = tiny_request();
+  request.cluster = "dgx-a100";
+  request.global_batch = 16;
+  request.max_states = 100'000;
+  for (const std::int64_t gib : {10, 15, 70}) {
+    request.memory_bytes = gib << 30;
+    request.relax = false;
+    request.space.states_on_host = false;
+    const PlanAnswer kept = find_plan(cost, request).value();
+    request.space.states_on_host = true;
+    const PlanAnswer both = find_plan(cost, request).value();
+    ASSERT_FALSE(both.candidates.empty()) << gib;
+    EXPECT_EQ(both.certificate.proofs.size(), 2U);
+    EXPECT_EQ(checkers_fault(cost, both), "") << gib;
+    EXPECT_EQ(kept.candidates.empty(), gib == 10);
+    if (kept.candidates.empty()) continue;
+    EXPECT_LE(both.candidates.front().simulated_ps(), kept.candidates.front().simulated_ps());
+    EXPECT_TRUE(gib != 70 || !plan::copies_to_host(both.candidates.front().plan));
+  }
+  request.space.states_on_device = false;
+  request.memory_bytes = std::int64_t{70} << 30;
+  EXPECT_TRUE(plan::copies_to_host(find_plan(cost, request)->candidates.front().plan));
+}
+
+// The last layers of a rank first, then embedding and head; no more than it takes.
+TEST(MovedStates, AreOfAsFewLayersAsFit) {
+  const costmodel::CostModel cost = seven_billion();
+  costmodel::LayerCosts costs(cost);
+  const plan::Plan kept =
+      plan::uniform_plan(
+          cost.model(), "dgx-a100", 1,
+          {.pp = 2, .dp = 4, .zero = 1, .micro_batch = 1, .global_batch = 16, .sequence = 1024})
+          .value();
+  const auto peaks = [&](const plan::Plan& p) {
+    return costmodel::plan_cost(costs, p)->stage_peak_bytes;
+  };
+  const std::vector<std::int64_t> before = peaks(kept);
+  const std::int64_t limit = std::ranges::max(before) - (std::int64_t{2} << 30);
+  const auto moved = with_states_moved(costs, kept, limit);
+  ASSERT_TRUE(moved.has_value());
+  EXPECT_LE(std::ranges::max(peaks(*moved)), limit);
+  for (std::size_t s = 0; s < moved->stages.size(); ++s) {
+    const std::vector<plan::LayerRun>& runs = moved->stages[s].runs;
+    if (before[s] <= limit) {
+      EXPECT_EQ(runs, kept.stages[s].runs);
+      continue;
+    }
+    ASSERT_EQ(runs.size(), 2U);
+    EXPECT_EQ(runs[0].strategy.states, plan::States::kDevice);
+    EXPECT_EQ(runs[1].strategy.states, plan::States::kHost);
+    plan::Plan one_less = *moved;
+    ++one_less.stages[s].runs[0].count;
+    --one_less.stages[s].runs[1].count;
+    EXPECT_GT(peaks(canonical(one_less))[s], limit);
+  }
+  EXPECT_EQ(with_states_moved(costs, kept, std::int64_t{1} << 30), std::nullopt);
+  EXPECT_EQ(with_states_moved(costs, kept, std::ranges::max(before)), kept);
 }
 
 TEST(FindPlan, AnEffortLimitIsStatusBudgetWithItsGap) {

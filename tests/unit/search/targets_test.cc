@@ -198,6 +198,22 @@ TEST(Targets, NothingThatFitsIsAnAnswerWithItsShortfall) {
   ASSERT_FALSE(impossible->pruned.empty());
 }
 
+TEST(Targets, KeepNoStatesOnTheHost) {
+  PlanRequest request = tiny_request();
+  request.space.states_on_host = true;
+  for (const Target& t : targets()) {
+    request.space.states_on_device = true;
+    const auto answer = find_plan_for(t, tiny_cost(4, 4), request);
+    ASSERT_FALSE(answer->candidates.empty()) << t.name;
+    EXPECT_FALSE(plan::copies_to_host(answer->candidates.front().plan)) << t.name;
+    request.space.states_on_device = false;
+    const auto none = find_plan_for(t, tiny_cost(4, 4), request);
+    EXPECT_TRUE(none->candidates.empty()) << t.name;
+    ASSERT_EQ(none->pruned.size(), 1U) << t.name;
+    EXPECT_EQ(none->pruned[0].text, "the space has no strategy that this target can run");
+  }
+}
+
 TEST(Targets, UnknownNameIsAnsweredWithANearOne) {
   const auto target = find_target("megatrom");
   ASSERT_FALSE(target.has_value());

@@ -56,6 +56,16 @@ TEST_F(Documents, OfAPartitionedPlanMatchTheirSchemas) {
   expect_document("compare trace.json trace.json", "trace.json");
 }
 
+TEST_F(Documents, OfPlansThatCopyToTheHostMatchTheirSchemas) {
+  const std::string plan = "plan --model gpt2-tiny --cluster dgx-a100 --json --space usual,offload";
+  expect_document(plan, "answer.json");
+  expect_document(plan + " --fix recompute=offload,states=host --out plan.json", "answer.json");
+  expect_document("check answer.json --json", "check.json");
+  expect_document("simulate --plan plan.json --trace trace.json --json", "simulation.json");
+  expect_document("explain --plan plan.json --json", "explanation.json");
+  expect_document("compare trace.json trace.json", "plan.json");
+}
+
 TEST_F(Documents, OfAnAnswerWithPartitionsMatchTheirSchemas) {
   expect_document(
       "plan --model gpt2-tiny --cluster dgx-1-v100 --global-batch 8 --space dp,tp,spatial-temporal "

@@ -95,9 +95,28 @@ std::vector<plan::UniformOptions> one_stage() {
   };
 }
 
+/// The same with states on the host as well, and these alone.
+std::vector<plan::UniformOptions> with_states_there() {
+  std::vector<plan::UniformOptions> all = one_stage();
+  for (plan::UniformOptions& o : all) o.states = plan::States::kHost;
+  const std::size_t n = all.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    all.push_back(all[i]);
+    all.back().recompute = Recompute::kNone;
+  }
+  all.push_back(all.back());
+  all.back().grad_reduce = plan::GradReduce::kEnd;
+  return all;
+}
+std::vector<plan::UniformOptions> all_copies() {
+  std::vector<plan::UniformOptions> all = one_stage(), more = with_states_there();
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
 TEST(Offload, EqualsTheSimulationOfOneStageWithoutOverlap) {
   for (const char* model : {"gpt2-tiny", "llama-tiny", "mixtral-tiny"}) {
-    for (const plan::UniformOptions& o : one_stage()) {
+    for (const plan::UniformOptions& o : all_copies()) {
       const Answers a = both(model, 4, o, 1'000'000'000, false);
       EXPECT_EQ(a.simulated.step_time_ps, a.closed.step_ps) << model;
       EXPECT_EQ(a.simulated.step_time_ps, a.closed.pass_by_pass_ps) << model;
@@ -169,32 +188,6 @@ TEST(Offload, IsNearTheSimulationAtEveryRate) {
         EXPECT_GE(closed, 0.97);
         EXPECT_LE(closed, 1.01 + 2.0 / layers);
       }
-    }
-  }
-}
-
-std::vector<plan::UniformOptions> with_states_there() {
-  std::vector<plan::UniformOptions> all = one_stage();
-  for (plan::UniformOptions& o : all) o.states = plan::States::kHost;
-  const std::size_t n = all.size();
-  for (std::size_t i = 0; i < n; ++i) {  // and activations on the device
-    all.push_back(all[i]);
-    all.back().recompute = Recompute::kNone;
-  }
-  all.push_back(all.back());
-  all.back().grad_reduce = plan::GradReduce::kEnd;
-  return all;
-}
-
-TEST(Offload, StatesEqualTheSimulationOfOneStageWithoutOverlap) {
-  for (const char* model : {"gpt2-tiny", "llama-tiny", "mixtral-tiny"}) {
-    for (const plan::UniformOptions& o : with_states_there()) {
-      const Answers a = both(model, 4, o, 1'000'000'000, false);
-      EXPECT_EQ(a.simulated.step_time_ps, a.closed.step_ps) << model;
-      EXPECT_EQ(a.simulated.step_time_ps, a.closed.pass_by_pass_ps) << model;
-      EXPECT_EQ(a.simulated.stages[0].peak_memory_bytes,
-                a.closed.stage_peak_bytes[0] + a.context_bytes)
-          << model;
     }
   }
 }
@@ -296,7 +289,7 @@ TEST(Offload, StatesOfSomeLayersAreNearTheSimulation) {
 }
 
 TEST(Offload, PeakMemoryEqualsTheReports) {
-  for (plan::UniformOptions o : with_states_there()) {
+  for (plan::UniformOptions o : all_copies()) {
     for (const int pp : {1, 2, 4}) {
       o.pp = pp;
       o.dp = std::min(o.dp, 2);

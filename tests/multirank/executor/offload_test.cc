@@ -65,10 +65,11 @@ ModelSpec model_of(const Case& c) {
   return m;
 }
 
-plan::Program program_of(const Case& c, Recompute recompute) {
+plan::Program program_of(const Case& c, Recompute recompute,
+                         plan::States states = plan::States::kDevice) {
   plan::UniformOptions o = c.options;
   o.recompute = recompute;
-  if (recompute == Recompute::kOffload) o.states = plan::States::kHost;
+  o.states = states;
   return lowered(model_of(c), o, [&](plan::Plan& p) {
     if (c.bf16) p.precision = model::Precision::kBFloat16;
     if (!c.mixed) return;
@@ -88,16 +89,19 @@ TEST_P(Offload, TrainsLikeOneProcessAndChangesNothing) {
   const std::optional<base::Json> found =
       found_by_ranks("OffloadRank.Trains", {c.name, c.ranks()}, rank_cases(cases()));
   ASSERT_TRUE(found);
-  const plan::Program offloads = program_of(c, Recompute::kOffload),
-                      keeps = program_of(c, Recompute::kNone);
-  if (!c.bf16)
-    expect_trained_like_one(model_of(c), offloads, found->at("offload"), c.name, "offload");
-  EXPECT_EQ(found->at("offload").at("losses"), found->at("none").at("losses"));
-  for (std::size_t s = 0; s < offloads.classes.size(); ++s) {
-    const auto there = plan::static_memory(offloads, offloads.classes[s]);
-    EXPECT_GT(there.host_bytes, 0);
-    if (c.options.pp > 1 || c.mixed) continue;  // no more than the three that are on the device
-    EXPECT_LT(there.peak_bytes, plan::static_memory(keeps, keeps.classes[s]).peak_bytes);
+  const plan::Program keeps = program_of(c, Recompute::kNone);
+  for (const plan::States states : {plan::States::kDevice, plan::States::kHost}) {
+    const plan::Program offloads = program_of(c, Recompute::kOffload, states);
+    const std::string name = "states on the " + std::string(to_string(states));
+    SCOPED_TRACE(name);
+    if (!c.bf16) expect_trained_like_one(model_of(c), offloads, found->at(name), c.name, "offload");
+    EXPECT_EQ(found->at(name).at("losses"), found->at("none").at("losses"));
+    for (std::size_t s = 0; s < offloads.classes.size(); ++s) {
+      const auto there = plan::static_memory(offloads, offloads.classes[s]);
+      EXPECT_GT(there.host_bytes, 0);
+      if (c.options.pp > 1 || c.mixed) continue;  // no more than the three that are on the device
+      EXPECT_LT(there.peak_bytes, plan::static_memory(keeps, keeps.classes[s]).peak_bytes);
+    }
   }
 }
 INSTANTIATE_TEST_SUITE_P(Cases, Offload, ::testing::Range(std::size_t{0}, cases().size()),
@@ -108,7 +112,9 @@ RANK_BODY(OffloadRank, Trains) {
   find_for_cases([](const std::string& name) {
     const Case& c = *std::ranges::find(cases(), name, &Case::name);
     base::Json found;
-    found["offload"] = train_over_mpi(program_of(c, Recompute::kOffload));
+    for (const plan::States states : {plan::States::kDevice, plan::States::kHost})
+      found["states on the " + std::string(to_string(states))] =
+          train_over_mpi(program_of(c, Recompute::kOffload, states));
     found["none"] = train_over_mpi(program_of(c, Recompute::kNone));
     return found;
   });

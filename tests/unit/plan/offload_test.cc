@@ -86,16 +86,22 @@ TEST(Offload, TheCheckerFindsACopyThatIsMissing) {
   }
 }
 
+/// Those that `wanted` accepts, by their place in issue order.
+template <class Wanted>  // bool(const Op&)
+std::vector<std::uint32_t> issued(const Expansion& x, Wanted wanted) {
+  std::vector<std::uint32_t> found;
+  for (std::uint32_t i = 0; i < x.ops.size(); ++i)
+    if (wanted(*x.ops[i].op)) found.push_back(i);
+  return found;
+}
+
 TEST(Offload, AThirdForwardWaitsForTheFirstCopy) {
   const Program program = lower(plan_of(options()), llama()).value();
   const StreamRefs refs(program);
   const Expansion x = expand(program, program.classes[0], refs);
-  std::vector<std::uint32_t> forwards, copies;
-  for (std::uint32_t i = 0; i < x.ops.size(); ++i) {
-    const Op& op = *x.ops[i].op;
-    if (op.kind == OpKind::kCompute && op.acquire) forwards.push_back(i);
-    if (copies_out(op)) copies.push_back(i);
-  }
+  const auto forwards =
+      issued(x, [](const Op& op) { return op.kind == OpKind::kCompute && op.acquire; });
+  const auto copies = issued(x, copies_out);
   ASSERT_EQ(forwards.size(), copies.size());
   for (std::size_t i = 2; i < forwards.size(); ++i)
     EXPECT_TRUE(std::ranges::count(x.dependencies_of(forwards[i]), copies[i - 2]) == 1) << i;
@@ -180,7 +186,8 @@ TEST(Offload, TheCheckerFindsACopyOfStatesThatIsMissing) {
   o.states = States::kHost;
   const Program program = lower(plan_of(o), llama()).value();
   EXPECT_TRUE(check(program).empty());
-  Mutant without_in(program), without_out(program), short_by_one(program), late(program);
+  Mutant without_in(program), without_out(program), short_by_one(program), on_host(program),
+      waits(program);
   without_in.drop(0, without_in.named(0, "copy_in(states)"));
   EXPECT_TRUE(without_in.has(FaultKind::kReadBeforeWrite));
   without_out.drop(0, without_out.named(0, "copy_out(states)"));
@@ -189,9 +196,8 @@ TEST(Offload, TheCheckerFindsACopyOfStatesThatIsMissing) {
   EXPECT_TRUE(short_by_one.has(FaultKind::kOperandMismatch));
   // An update of what is on the host, and a copy that waits for what is no gradient.
   const std::vector<BufferRef> there = program_states(program);
-  late.edit(0, late.named(0, "adamw")).updates[1] = there.front();
-  EXPECT_TRUE(late.has(FaultKind::kOperandMismatch));
-  Mutant waits(program);
+  on_host.edit(0, on_host.named(0, "adamw")).updates[1] = there.front();
+  EXPECT_TRUE(on_host.has(FaultKind::kOperandMismatch));
   Op& in = waits.edit(0, waits.named(0, "copy_in(states)"));
   in.reads.back() = in.reads.front();
   EXPECT_TRUE(waits.has(FaultKind::kOperandMismatch));
@@ -232,11 +238,8 @@ TEST(Offload, StatesComeWhenTheGradientAndARoomAreThere) {
   const Program program = lower(plan_of(o), llama()).value();
   const StreamRefs refs(program);
   const Expansion x = expand(program, program.classes[0], refs);
-  std::vector<std::uint32_t> in, out;
-  for (std::uint32_t i = 0; i < x.ops.size(); ++i) {
-    if (x.ops[i].op->name == "copy_in(states)") in.push_back(i);
-    if (x.ops[i].op->name == "copy_out(states)") out.push_back(i);
-  }
+  const auto in = issued(x, [](const Op&op) { return op.name == "copy_in(states)"; }),
+             out = issued(x, copies_out);
   ASSERT_EQ(in.size(), out.size());
   for (std::size_t i = 0; i < in.size(); ++i) {
     const auto before = x.dependencies_of(in[i]);
